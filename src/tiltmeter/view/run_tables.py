@@ -269,7 +269,7 @@ class RunTables:
         shown = {alarm_id(alarm) for tier in ("alarm", "warning") for alarm in state.open_alarms(tier)}
         rows = []
         for history in state.alarms.values():
-            alarm = history[-1][2]
+            alarm = self._reader.date_alarm(history[-1][2])
             fields = {name: getattr(alarm, name) for name in ALARMS.names if hasattr(alarm, name)}
             rows.append({**fields, "id": alarm_id(alarm), "open": alarm_id(alarm) in shown})
         return _table(rows, ALARMS)

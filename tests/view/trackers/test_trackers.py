@@ -34,6 +34,7 @@ from tiltmeter.monitor import alerts as watching
 from tiltmeter.monitor.alerts import AlertProcess
 from tiltmeter.rundir.journal import Event, Journal, event, read_events
 from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.verdict.verdict import judge_run
 from tiltmeter.view.screens.run_reader import RunReader
 from tiltmeter.view.trackers import follow as following
 from tiltmeter.view.trackers import position as places
@@ -184,7 +185,12 @@ def test_each_alert_is_posted_once_with_what_to_do(run: RunDirectory, receiver: 
     assert tell(run, ("webhook", receiver.url)) == {}
     alarm, warning = receiver.taken
     assert alarm["title"] == "Alarm: gold.prompts down in hacked" and alarm["level"] == "ERROR"
-    assert (alarm["step"], alarm["onset"], alarm["detector"], alarm["run"]) == (58, 46, "gold_loss", "hacked")
+    assert (alarm["step"], alarm["onset"], alarm["detector"], alarm["run"]) == (58, 47, "gold_loss", "hacked")
+    (known,) = judge_run(run)[0].alarms
+    assert [alarm[name] for name in ("onset", "onset_low", "onset_high")] == [
+        known.onset, known.onset_low, known.onset_high
+    ]  # fmt: skip
+    assert f"since about step {known.onset} " in alarm["text"]
     assert "What helps:" in alarm["text"] and "tiltmeter show" in alarm["text"]
     assert alarm["evidence"] and warning["level"] == "WARN"
     assert alarm["picture"].startswith("<svg ") and "turned: step" in alarm["picture"] and warning["picture"] == ""

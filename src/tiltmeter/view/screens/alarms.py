@@ -62,7 +62,6 @@ NOTE_WORDS = {"acknowledge": "acknowledged", "mute": "muted", "false_alarm": "ca
 def alarms(reader: RunReader) -> Alarms:
     """Every alarm and warning: open ones first, alarms before warnings, the newest first."""
     with reader.lock:
-        _ = reader.verdict  # reads the run if it was just opened
         rows = alarm_rows(reader)
         rows.sort(key=lambda row: (row.status in ("resolved", "false"), row.tier, -row.attempt, -row.step))
         return Alarms(rows=rows, promise=describe_bound(reader.run_facts))
@@ -105,6 +104,7 @@ def alarm(reader: RunReader, name: str) -> AlarmDetail | None:
         )
         if alarm is None:
             return None
+        alarm = reader.date_alarm(alarm)
         return AlarmDetail(
             alarm=alarm_rows(reader, [alarm])[0],
             promise=NOTES.get(alarm.detector) or describe_bound(reader.run_facts, alarm.tier),
@@ -286,15 +286,17 @@ def submit_note(
 
 
 def alarm_rows(reader: RunReader, which: list[Alarm] | None = None) -> list[AlarmRow]:
-    """Rows of these alarms, one per fingerprint with its newest alarm; without `which`, of all there ever were."""
-    run_facts = reader.run_facts
+    """Rows of these alarms, one per fingerprint with its newest alarm; without `which`, of all there ever were. An
+    open one is dated as the verdict dates it."""
+    verdict, run_facts = reader.verdict, reader.run_facts  # the verdict first: it reads a run that was just opened
     groups: dict[tuple[str, ...], list[Alarm]] = {}
     for records in run_facts.alarms.values():
         alarm = records[0][2]
         groups.setdefault(_fingerprint(alarm), []).append(alarm)
     selected = [occurrences[-1] for occurrences in groups.values()] if which is None else which
-    now_open = {alarm_id(alarm) for tier in ("alarm", "warning") for alarm in run_facts.open_alarms(tier)}
-    rows = [_row(run_facts, alarm, groups.get(_fingerprint(alarm), [alarm]), now_open) for alarm in selected]
+    now_open = {alarm_id(alarm) for alarm in (*verdict.alarms, *verdict.warnings)}
+    shown = map(reader.date_alarm, selected)
+    rows = [_row(run_facts, alarm, groups.get(_fingerprint(alarm), [alarm]), now_open) for alarm in shown]
     pending = _pending_notes(reader) if rows else {}
     return [replace(row, note=_describe_pending(pending[row.id])) if row.id in pending else row for row in rows]
 

@@ -103,7 +103,9 @@ class RunHistory:
             return
         self._alarm_names[name] = alarm.name
         self.alarm_times.setdefault(name, event.time)
-        self._add_entry(event, alarm.tier, alarm.summary, name)
+        # While it is open, the verdict dates it anew with every label.
+        then = f"said when it was raised, step {alarm.step}: " if alarm.tier == "alarm" else ""
+        self._add_entry(event, alarm.tier, f"{then}{alarm.summary}", name)
         self._add_mark(alarm.attempt, alarm.step, alarm.tier, f"{alarm.tier}: {alarm.name}", name)
 
     def _add_finding(self, event: Event, finding: Finding) -> None:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
 
-from tiltmeter.data.records import Floats, Ints
+from tiltmeter.data.records import Alarm, Floats, Ints
 from tiltmeter.data.slices import PREFIX as SLICES
 from tiltmeter.errors import StoreError, TiltmeterError
 from tiltmeter.rundir.journal import Event
@@ -25,7 +25,7 @@ from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.verdict.event_log import EventLog
 from tiltmeter.verdict.page_snapshot import page_snapshot_time, read_page_snapshot
 from tiltmeter.verdict.reading_blocks import ReadingBlock, RecordedColumn
-from tiltmeter.verdict.run_facts import RunFacts
+from tiltmeter.verdict.run_facts import RunFacts, alarm_id
 from tiltmeter.verdict.verdict import RunWatcher, Verdict
 
 Value = TypeVar("Value")
@@ -302,6 +302,11 @@ class RunReader:
     def verdict(self) -> Verdict:
         """As of the last refresh."""
         return self._verdict if self._verdict is not None else self.refresh()
+
+    def date_alarm(self, alarm: Alarm) -> Alarm:
+        """An alarm or warning of any time as it is shown: while it is open, as the verdict dates it."""
+        known = (*self.verdict.alarms, *self.verdict.warnings)
+        return next((one for one in known if alarm_id(one) == alarm_id(alarm)), alarm)
 
     def refresh(self, *, force: bool = False) -> Verdict:
         """The verdict now, at most half a second old; with `force`, never from the cache.

@@ -74,7 +74,7 @@ class MessageBuilder:
         self._events_read = len(self.reader.events)
         due = self._raised if last else self._raised[:waited]
         states = self._state_alerts(verdict)
-        alerts = (*(self._alert(event, alarm) for event, alarm in due), *states)
+        alerts = (*(self._alert(event, self.reader.date_alarm(alarm)) for event, alarm in due), *states)
         evidence = gather_evidence(self.reader) if self._evidence and (alerts or last) else None
         words = without_secrets((alerts, self._run_status(verdict), evidence))
         batch = MessageBatch(tuple(self._points), *words)
