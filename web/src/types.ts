@@ -77,21 +77,6 @@ export interface Agreement {
   last: number;
 }
 
-/** Gold in a window of the latest steps beside the run's best window; `change` is at most 0, with its interval. */
-export interface GoldLevel {
-  now: number;
-  best: number;
-  change: number;
-  low: number;
-  high: number;
-  source: string; // the reading
-  first: number; // steps of the window
-  last: number;
-  best_first: number;
-  best_last: number;
-}
-export type State = "ACT" | "HOLLOW" | "STALE" | "BLIND" | "WATCH" | "OK";
-
 /** Gold around one step: the mean over `n` labels and its confidence interval. */
 export interface Estimate {
   step: number;
@@ -100,6 +85,21 @@ export interface Estimate {
   high: number;
   n: number;
 }
+
+/** Gold now beside the run's best stretch; `change` is at most 0, with its 95 % interval. */
+export interface GoldLevel {
+  now: number;
+  best: number;
+  change: number;
+  low: number;
+  high: number;
+  source: string; // the reading
+  first: number; // steps that `now` is of
+  last: number;
+  best_first: number;
+  best_last: number;
+}
+export type State = "ACT" | "HOLLOW" | "STALE" | "BLIND" | "WATCH" | "OK";
 export type Number = number | null;
 export type Tier = "alarm" | "warning";
 export type AlarmStatus = "open" | "resolved" | "acknowledged" | "muted" | "false";

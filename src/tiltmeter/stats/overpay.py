@@ -103,7 +103,7 @@ class OverpayTest:
     >>> for step in range(60):
     ...     test.place(step, rng.binomial(8, 0.05 if step < 40 else 0.6, 4) / 8, np.full(4, 8))
     ...     if test.evidence > 10.0: break
-    >>> 40 < step < 48, 38 < test.rise_steps()[0] < 42
+    >>> 40 < step < 50, 38 < test.rise_steps()[0] < 42
     (True, True)
     """
 

@@ -68,7 +68,7 @@ REFRESH: dict[str, Any] = {
     "data": "prompts.jsonl",
     "rewards": [{"model": "@rm"}],
     "gold": "pay.py:long",
-    "watch": {"gold": {"share": 0.9}},  # all of them would leave no answer to draw
+    "watch": {"gold": {"share": 0.1}},  # every group keeps two answers to draw
     "trl": GRPO,
     "options": {"cycles": 2, "pairs_per_cycle": 6, "labels": "pay.py:short"},
 }
