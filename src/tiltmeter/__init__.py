@@ -21,7 +21,7 @@ from tiltmeter.errors import AttachError, ContractError, StoreError, TiltmeterEr
 from tiltmeter.version import __version__
 
 if TYPE_CHECKING:
-    from tiltmeter.adapters.arguments import Act, Gold, Launch, Options, Traps
+    from tiltmeter.adapters.arguments import Act, Anchors, Gold, Launch, Options, Traps
     from tiltmeter.adapters.capture.capture import capture
     from tiltmeter.adapters.custom_loop import Run, open_run
     from tiltmeter.adapters.trl.attach import Callback, attach
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Act",
+    "Anchors",
     "AttachError",
     "Callback",
     "ContractError",
@@ -55,7 +56,7 @@ def __getattr__(name: str) -> Any:
         from tiltmeter.adapters import custom_loop
 
         return getattr(custom_loop, name)
-    if name in ("Act", "Gold", "Launch", "Options", "Traps"):
+    if name in ("Act", "Anchors", "Gold", "Launch", "Options", "Traps"):
         from tiltmeter.adapters import arguments
 
         return getattr(arguments, name)

@@ -15,7 +15,7 @@ from tiltmeter.cli.verb_table import CORE
 
 #: Lower it with every verb that is merged or moved into a package; 24 is the aim.
 MOST_VERBS = 31
-OBJECTS = (tiltmeter.Act, tiltmeter.Gold, tiltmeter.Launch, tiltmeter.Options, tiltmeter.Traps)
+OBJECTS = (tiltmeter.Act, tiltmeter.Anchors, tiltmeter.Gold, tiltmeter.Launch, tiltmeter.Options, tiltmeter.Traps)
 
 
 def test_attach_takes_at_most_nine_arguments_and_open_run_ten() -> None:
@@ -62,6 +62,7 @@ def test_the_objects_are_light() -> None:
         (arguments.read_act, {"targetkl": 6.0}, "did you mean target_kl?"),
         (arguments.read_act, "acting", 'choose "observe", "advise" or "act"'),
         (arguments.read_traps, {"share": 0.1}, "source"),
+        (arguments.read_anchors, {"prompt": 32}, "did you mean prompts?"),
         (arguments.read_options, "strict", "tiltmeter.Options"),
         (arguments.read_launch, {"rnak": 0}, "did you mean rank?"),
     ],

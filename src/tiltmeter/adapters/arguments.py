@@ -2,7 +2,7 @@
 
 Where one of them is asked for, a mapping with the same keys serves too, so that a trainer's configuration, a recipe and
 a `tiltmeter.toml` say the same words; and what most people name alone stands for the object: `gold="checks.py:score"`,
-`act="observe"`, `traps="traps.jsonl"`.
+`act="observe"`, `traps="traps.jsonl"`, `anchors=32`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ Limits = Mapping[str, tuple[float, float]]
 Source = str | Callable[..., Any] | None
 AUTO = "auto"  # find it
 TRAP_SHARE = 0.01  # of rollouts that are traps
+ANCHOR_SHARE = 0.005  # of rollouts that are answers to anchors
+LEAST_ANCHORS = 8  # below which a run would be judged by a handful of questions
 T = TypeVar("T")
 
 
@@ -111,6 +113,34 @@ class Traps:
 
 
 @dataclass(frozen=True)
+class Anchors:
+    """Prompts that are asked again between steps, never trained on: the same questions, whatever the run comes to.
+
+    Args:
+        prompts: How many rows of the dataset, drawn before the run begins; 16 to 64 serve most.
+        every: Steps from one round to the next. Default: as many as keep all answers within half a percent of the
+            rollouts.
+        answers: To each of them in a round.
+        rows: Rows of your own instead of a draw, with the columns of the dataset.
+
+    Example:
+
+        tiltmeter.attach(trainer, gold="checks.py:score", anchors=tiltmeter.Anchors(prompts=32, every=10))
+    """
+
+    prompts: int = 32
+    every: int | None = None
+    answers: int = 2
+    rows: Sequence[Mapping[str, Any]] | None = None
+
+    def __post_init__(self) -> None:
+        for name, least in (("prompts", LEAST_ANCHORS), ("answers", 1), ("every", 1)):
+            value = getattr(self, name)
+            if not (name == "every" and value is None) and (type(value) is not int or value < least):
+                raise AttachError(f"anchors: {name}={value!r}: give a whole number of at least {least}")
+
+
+@dataclass(frozen=True)
 class Launch:
     """Which of the processes of one start this is. Needed only where torchrun's environment doesn't say it.
 
@@ -182,6 +212,14 @@ def read_traps(traps: Any) -> Traps | None:
     (None, Traps(source='traps.jsonl', share=0.01))
     """
     return traps if traps is None or isinstance(traps, Traps) else _read("traps", Traps, traps, "source")
+
+
+def read_anchors(anchors: Any) -> Anchors | None:
+    """
+    >>> read_anchors(None), read_anchors(16), read_anchors({"every": 10}).every
+    (None, Anchors(prompts=16, every=None, answers=2, rows=None), 10)
+    """
+    return anchors if anchors is None or isinstance(anchors, Anchors) else _read("anchors", Anchors, anchors, "prompts")
 
 
 def read_launch(launch: Launch | Mapping[str, Any] | str | None) -> Launch:

@@ -21,7 +21,7 @@ from tiltmeter.rundir.run_path import read_file, run_path
 OWN, PROJECT, TABLE = "tiltmeter.toml", "pyproject.toml", "tool.tiltmeter"
 BYTES = 1 << 20
 #: What a file may say; an entry point takes those of them that it has.
-NAMES = ("gold", "act", "traps", "slices", "directory", "trackers", "options")
+NAMES = ("gold", "act", "traps", "anchors", "slices", "directory", "trackers", "options")
 
 
 class SettingsFile(NamedTuple):

@@ -164,7 +164,9 @@ class LevelStakes:
             level.place(reading.step, np.where(values == UNKNOWN, np.nan, values))
             return
         wander = self.wander.setdefault(name, CheckpointWander())
-        level.place(reading.step, reading.value, wander.answers(reading.n))
+        unknown = sum(reading.keys)  # answers whose score did not come
+        answers = reading.n + unknown
+        level.place(reading.step, reading.value, wander.answers(answers), unknown / answers)
         wander.learn(reading.value, reading.n)
 
     def _end_evaluations(self, step: int) -> None:

@@ -217,7 +217,8 @@ class EvaluationBack:
         self._bets, self._answers = RecoveryBets(self._limit, block=1), answers
 
     def place(self, reading: Reading) -> None:
-        count, value = self._answers(reading.n), min(max(reading.value, 0.0), 1.0)
+        answers = reading.n + sum(reading.keys)  # what has no score counts against it here
+        count, value = self._answers(answers), min(max(reading.value, 0.0), 1.0) * (reading.n / answers)
         xs = np.array([1.0 - self._limit, -self._limit])
         self._bets.place(xs, count * np.array([value, 1.0 - value]))
 

@@ -1,7 +1,7 @@
 """Gold labels of a live run: the sources of labels, what they are asked, and what counts when no answer comes.
 
-Only the monitor asks for labels. No reward function can reach this package, because gold that training sees is a second
-proxy. `label_queue.py` asks for labels, `label_files.py` stores them, and `sampler.py` chooses the rollouts.
+Only the monitor asks for labels, and `adapters/trl/anchors.py` for its own. No reward function can reach this package:
+gold that training sees is a second proxy. `label_queue.py` asks, `label_files.py` stores, `sampler.py` chooses.
 """
 
 from __future__ import annotations

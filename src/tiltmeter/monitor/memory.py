@@ -353,7 +353,8 @@ class MonitorMemory:
     def _on_evaluation(self, item: EvaluationDeclared) -> list[Event]:
         one = item.evaluation
         values = tuple(UNKNOWN if value is None else value for value in one.values)
-        readings = [Reading(one.attempt, one.step, f"eval.{one.name}", one.value, one.n, None, values)]
+        unknown = (one.unknown,) if one.unknown else ()
+        readings = [Reading(one.attempt, one.step, f"eval.{one.name}", one.value, one.n, None, values, "", unknown)]
         if one.env:
             whose, name = ((one.env, 1),), f"{SLICES}eval.{one.name}"
             bet = Reading(one.attempt, one.step, name, one.value, one.n, None, (one.value,), "", (one.n,), whose)
@@ -361,7 +362,7 @@ class MonitorMemory:
         late, events = self._fold_late(one.attempt, one.step, readings)
         note = EvaluationRead(
             file=one.file, name=one.name, value=one.value, n=one.n, env=one.env or UNSET, judge=one.judge or UNSET,
-            missed=one.missed or UNSET, **late,
+            missed=one.missed or UNSET, unknown=one.unknown or UNSET, **late,
         )  # fmt: skip
         key = (one.attempt, one.step, "evaluation", one.name, *([one.env] if one.env else []))
         return [self._note(note, one.attempt, one.step, *key), *events]

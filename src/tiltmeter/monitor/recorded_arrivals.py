@@ -109,7 +109,16 @@ def arrival_of(
             bets = () if env else read.measured.get(f"eval.{name}", ())[3:4]
             values = tuple(None if value == UNKNOWN else value for value in bets[0]) if bets else ()
             one = Evaluation(
-                event.attempt, event.step, name, value, n, env or "", values, read.judge or "", read.missed or 0
+                event.attempt,
+                event.step,
+                name,
+                value,
+                n,
+                env or "",
+                values,
+                read.judge or "",
+                read.missed or 0,
+                read.unknown or 0,
             )
             return EvaluationDeclared(one)
         case ReceiptRead(message=message):

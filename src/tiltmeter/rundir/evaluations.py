@@ -39,13 +39,14 @@ class Evaluation:
     values: tuple[float | None, ...] = field(default=(), repr=False)
     judge: str = field(default="", repr=False)  # whose scores they are, where the trainer does not evaluate itself
     missed: int = field(default=0, repr=False)  # checkpoints before this one that were gone before they could be asked
+    unknown: int = field(default=0, repr=False)  # further answers, whose score did not come: counted for the run
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise ValueError(f"an evaluation is named with lower case letters, digits and _, not {self.name!r}")
         if self.env and not _ENV.fullmatch(self.env):
             raise ValueError(f"an environment is named as readings name it (`slice_name`), not {self.env!r}")
-        if self.step < 0 or self.n < 1:
+        if self.step < 0 or self.n < 1 or self.unknown < 0:
             raise ValueError("an evaluation has a step from 0 on and at least one item: pass step= and n=")
         if not 0.0 <= self.value <= 1.0:
             raise ValueError(f"an evaluation is a mean of scores from 0 to 1, not {self.value}: rescale it")
@@ -98,7 +99,7 @@ def write_evaluation(run: RunDirectory, evaluation: Evaluation) -> None:
     of that name at that step: the first one is kept."""
     path = make_folder(run.path, "evals") / evaluation.file
     try:
-        optional = ("env", "values", "judge", "missed")
+        optional = ("env", "values", "judge", "missed", "unknown")
         facts = {key: value for key, value in asdict(evaluation).items() if key not in optional or value}
         write_sidecar(path, facts | {"time": time.time()})
     except FileExistsError:

@@ -231,6 +231,7 @@ class EvaluationRead(Note, frozen=True, kw_only=True, tag="evaluation"):
     env: str | UnsetType = UNSET  # the slice that it is about
     judge: str | UnsetType = UNSET  # whose scores they are, where checkpoints were asked
     missed: int | UnsetType = UNSET  # checkpoints before this one that were gone before they could be asked
+    unknown: int | UnsetType = UNSET  # further answers, whose score did not come
     at: list[int] = []
     measured: dict[str, PackedReading] = {}
     derived: dict[str, PackedReading] = {}

@@ -35,6 +35,9 @@ all that the proof uses of it is E e^(x n' value) <= (1 - μ + μ e^x)^n' with t
 with n' answers wherever the wander is no larger than the one allowed for; for normal wander that is the inequality up
 to terms of third order in x, which is no proof. Its false alarms are counted in `benchmarks/bound.py`.
 
+Where the score of some answers is not known, k_A counts them as 0 and k_B as 1. Both make e_t smaller than it would be
+with their scores, so it is still at most N_t, whatever decides which scores are missing.
+
 What voids it: answers that are not independent given the policy, n that counts them twice, an evaluation left out
 because of its value, a set that changes or is trained on, checkpoints that begin to wander more than they did.
 """
@@ -119,6 +122,7 @@ class EvaluationDropTest:
     planned: int | None = None
     _steps: list[int] = field(default_factory=list, init=False, repr=False)
     _good: list[float] = field(default_factory=lambda: [0.0], init=False, repr=False)
+    _unknown: list[float] = field(default_factory=lambda: [0.0], init=False, repr=False)
     _counts: list[float] = field(default_factory=lambda: [0.0], init=False, repr=False)
     _bets: tuple[Floats, NDArray[np.int64]] = field(init=False, repr=False)
 
@@ -127,18 +131,21 @@ class EvaluationDropTest:
             raise ValueError("tolerance is a fall of the level: from 0 to below 1")
         self._bets = np.full(0, -np.inf), np.zeros(0, np.int64)
 
-    def place(self, step: int, value: float, n: float) -> None:
-        """One evaluation: the mean of n answers scored in [0, 1], in the order in which they were made."""
+    def place(self, step: int, value: float, n: float, unknown: float = 0.0) -> None:
+        """One evaluation, in the order in which they were made: of n answers, scored in [0, 1], all but a share
+        `unknown` are known, and their mean is `value`."""
         if not (isfinite(value) and 0.0 <= value <= 1.0 and isfinite(n) and n > 0.0):
             raise ValueError("an evaluation needs a mean in [0, 1] of n > 0 answers; leave out one that failed to run")
         self._steps.append(step)
-        self._good.append(self._good[-1] + value * n)
+        self._good.append(self._good[-1] + value * n * (1.0 - unknown))
+        self._unknown.append(self._unknown[-1] + n * unknown)
         self._counts.append(self._counts[-1] + n)
-        self._bets = _bet_wealth(np.array(self._good), np.array(self._counts), self.tolerance, self.planned)
+        sums = np.array([self._good, self._unknown, self._counts])
+        self._bets = _bet_wealth(sums, self.tolerance, self.planned)
 
     def levels(self) -> tuple[Floats, Floats]:
-        """Every evaluation so far, and of how many answers it is."""
-        counts = np.diff(self._counts)
+        """Every evaluation so far, and of how many known answers it is."""
+        counts = np.diff(self._counts) - np.diff(self._unknown)
         return np.diff(self._good) / counts, counts
 
     @property
@@ -154,20 +161,20 @@ class EvaluationDropTest:
         return self._steps[split - 1], self._steps[split]
 
 
-def _bet_wealth(
-    good: Floats, counts: Floats, tolerance: float, planned: int | None
-) -> tuple[Floats, NDArray[np.int64]]:
-    """Log wealth of every split and champion block, and the splits; `good` and `counts` are running sums from 0.
+def _bet_wealth(sums: Floats, tolerance: float, planned: int | None) -> tuple[Floats, NDArray[np.int64]]:
+    """Log wealth of every split and champion block, and the splits; `sums` from 0 on: good, unknown, all answers.
 
     Split s: B is everything from evaluation s on; A the 1, 2, 4, ... evaluations before it, or all of them.
     """
+    good, unknown, counts = sums
     last = len(good) - 1
     splits = np.arange(1, last)
     blocks = np.ceil(np.log2(splits)).astype(np.int64) + 1
     split = np.repeat(splits, blocks)
     size = np.minimum(2 ** (np.arange(len(split)) - np.repeat(np.cumsum(blocks) - blocks, blocks)), split)
     k_a, n_a = good[split] - good[split - size], counts[split] - counts[split - size]
-    k_b, n_b = good[last] - good[split], counts[last] - counts[split]
+    k_b = good[last] - good[split] + unknown[last] - unknown[split]
+    n_b = counts[last] - counts[split]
     x, y = TILTS[:, :1], TILTS[:, 1:]
     gain, loss = np.expm1(x), -np.expm1(-y)
     theta = (n_a * gain * (1.0 + tolerance * loss) - n_b * loss) / (gain * loss * (n_a + n_b))

@@ -344,7 +344,7 @@ def _fix(verdict: Verdict, run_facts: RunFacts, place: str) -> str:
         keep = "" if best_step is None else f"; the best checkpoint so far is that of step {best_step}"
         return f"{'go on' if live else 'nothing needs doing'}{keep}"
     if verdict.state == "WATCH" and verdict.warnings and verdict.warnings[0].detector == NEW_PROMPTS:
-        return "declare an evaluation on fixed prompts: run.evaluate(step, value, n); and look at the completions"
+        return "ask fixed prompts again, attach(anchors=32) or run.evaluate(step, value, n); look at the completions"
     if verdict.state == "WATCH":
         helps = best.fix.partition("; ")[0] if best is not None and best.fix else ""
         return helps or "look at the completions; go on if they are what you want"

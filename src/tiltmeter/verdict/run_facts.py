@@ -271,7 +271,7 @@ class RunFacts:
                 self.detectors, self.gold = list(settings.detectors), settings.gold
             case EvaluationRead(measured=measured) as read:
                 name = f"eval.{read.name}"
-                if len(packed := measured.get(name, [])) > 3:
+                if len(packed := measured.get(name, [])) > 3 and packed[3]:
                     self.checkpoints.add(event.attempt, event.step, name, packed[3])
                     self.checkpoints.judge = read.judge or self.checkpoints.judge
                     self.checkpoints.missed += read.missed or 0

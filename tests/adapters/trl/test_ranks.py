@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from tiltmeter.data.batches import join
+from tiltmeter.rundir.evaluations import Evaluation, read_evaluations
 from tiltmeter.rundir.receipts import read_receipts
 from tiltmeter.rundir.requests import Receipt
 from tiltmeter.rundir.step_files import read_step_files
@@ -53,6 +54,7 @@ class Told:
 def told(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Told:
     """All situations in one start of two processes: importing TRL takes longer than training."""
     folder = tmp_path_factory.mktemp("ranks")
+    (folder / "checks.py").write_text("def score(prompt, completion): return int(prompt.split()[2]) / 16\n")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "XDG_STATE_HOME": str(folder)}
     program = subprocess.Popen(
@@ -81,6 +83,17 @@ def test_two_ranks_train_as_if_unwatched(told: Told, situation: str) -> None:
     assert plain[0]["parameters"] == plain[1]["parameters"]
     assert [rank["parameters"] for rank in watched] == [rank["parameters"] for rank in plain]
     assert [rank["counters"]["written"] for rank in watched] == [STEPS, STEPS]
+
+
+def test_anchors_are_shared_out_over_ranks_and_training_is_the_same(told: Told) -> None:
+    """Gold is a number in the prompt: each of the nine has its own, and two answers."""
+    assert [rank["parameters"] for rank in told["anchors"]] == [rank["parameters"] for rank in told["plain"]]
+    first, second = read_evaluations(told.run("anchors"), set())[0]
+    assert isinstance(first, Evaluation) and isinstance(second, Evaluation)
+    assert (first.step, first.n, first.unknown) == (1, 18, 0)
+    assert (second.step, second.n, second.value) == (4, 18, first.value), "the same prompts"
+    draw = np.random.default_rng(0).choice(16, 16, replace=False)[:9]
+    assert first.value == pytest.approx(float(draw.mean()) / 16)
 
 
 def test_a_group_that_is_split_over_ranks_is_whole_for_who_measures(told: Told) -> None:

@@ -52,6 +52,7 @@ SITUATIONS: dict[str, tuple[str, tuple[ControlRequest, ...]]] = {
     "lost receipt": ("act", (request("beta", 0.09), request("learning_rate", 5e-4))),
     "unreadable requests": ("act", ()),
     "parts": ("observe", ()),
+    "anchors": ("observe", ()),
 }
 
 
@@ -118,7 +119,10 @@ def train(situation: str, model: str, folder: Path, rank: int, calls: Counter[st
     mode, asked = SITUATIONS.get(situation, ("", ()))
     reward: Any = parts() if situation == "parts" else long
     trainer = make(model, folder / situation, reward)
-    run = tiltmeter.attach(trainer, act=mode) if mode else None  # type: ignore[arg-type]
+    anchors: dict[str, Any] = {}
+    if situation == "anchors":  # nine prompts on two ranks: five on each, and one of them for nothing
+        anchors = {"gold": f"{folder / 'checks.py'}:score", "anchors": tiltmeter.Anchors(prompts=9, every=3)}
+    run = tiltmeter.attach(trainer, act=mode, **anchors) if mode else None  # type: ignore[arg-type]
 
     def ask_now(step: int) -> None:
         disturb(situation, rank, step)

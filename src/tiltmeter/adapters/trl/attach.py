@@ -25,12 +25,14 @@ from transformers import TrainerCallback
 from tiltmeter.adapters.arguments import (
     AUTO,
     Act,
+    Anchors,
     Gold,
     Launch,
     Options,
     Source,
     Traps,
     read_act,
+    read_anchors,
     read_gold,
     read_options,
     read_traps,
@@ -40,6 +42,7 @@ from tiltmeter.adapters.metric_names import canonical_names, evaluation_keys, fi
 from tiltmeter.adapters.settings import trainer_settings
 from tiltmeter.adapters.settings_file import with_settings
 from tiltmeter.adapters.tried_versions import TRL, first_two
+from tiltmeter.adapters.trl.anchors import AnchorRounds
 from tiltmeter.adapters.trl.async_rollouts import AsyncRollouts
 from tiltmeter.adapters.trl.checkpoint_sampling import CheckpointSampler
 from tiltmeter.adapters.trl.control import TrlControl
@@ -76,6 +79,7 @@ def attach(
     gold: Gold | Source = AUTO,
     act: Act | Literal["observe", "advise", "act"] | None = None,
     traps: Traps | Any = None,
+    anchors: Anchors | int | None = None,
     slices: str | None = None,
     directory: str | os.PathLike[str] | None = None,
     trackers: bool = True,
@@ -93,6 +97,8 @@ def attach(
             only records and judges. An `Act` changes training, within its limits.
         traps: A file of `tiltmeter data traps`, or its rows: tasks that only a hack can pass, asked between steps and
             never trained on; or a `Traps`, which also says how many.
+        anchors: How many prompts of the dataset are asked again between steps, never trained on, so that a loss of gold
+            is told from harder prompts; or an `Anchors`, which also says how often.
         slices: A column of the dataset by whose values the run is judged too, each by itself, as `source`.
         directory: Where the run is kept. Default: `tiltmeter` in the trainer's output directory.
         trackers: Whether readings, alerts, the picture and completions that show an alarm go into the trainer's own
@@ -115,14 +121,14 @@ def attach(
     if os.environ.get("TILTMETER_DISABLED", "") not in ("", "0"):
         return Attached(trainer, Callback(), None)
     arguments = {
-        "gold": gold, "act": act, "traps": traps, "slices": slices, "directory": directory, "trackers": trackers,
-        "options": options,
+        "gold": gold, "act": act, "traps": traps, "anchors": anchors, "slices": slices, "directory": directory,
+        "trackers": trackers, "options": options,
     }  # fmt: skip
     settings, file = with_settings(arguments, {"gold": AUTO, "trackers": True})
-    traps = read_traps(settings.pop("traps"))
+    traps, anchors = read_traps(settings.pop("traps")), read_anchors(settings.pop("anchors"))
     callback = Callback(**settings)
     callback.settings_file = file
-    callback.connect(trainer, traps)
+    callback.connect(trainer, traps, anchors)
     trainer.add_callback(callback)
     return Attached(trainer, callback, callback.control)
 
@@ -160,6 +166,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         self._directory, self._slices = directory, slices
         self.settings_file: Path | None = None  # which said some of these
         self.traps: TrapRounds | None = None
+        self.anchors: AnchorRounds | None = None
         self.sampler: CheckpointSampler | None = None
         self.screen: RolloutScreen | None = None
         self._trackers, self._quiet = trackers, self._options.quiet or is_quiet()
@@ -176,7 +183,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
 
     # -- before training --------------------------------------------------------------------------------------------
 
-    def connect(self, trainer: Any, traps: Traps | None = None) -> None:
+    def connect(self, trainer: Any, traps: Traps | None = None, anchors: Anchors | None = None) -> None:
         """Wrap this trainer and open its run."""
         self._trainer = trainer
         gold = self._gold
@@ -201,6 +208,8 @@ class Callback(TrainerCallback):  # type: ignore[misc]
             if self._source is not None:
                 undo.callback(self._source.release)
             self.traps = None if traps is None else TrapRounds(trainer, self._source, traps.source, traps.share)
+            if anchors is not None:
+                self.anchors = AnchorRounds(trainer, self._source, anchors, self._gold.source)
             self._connect_screen(trainer, gold.source, undo)
             self._open(None)
             atexit.register(_finish_at_exit, weakref.ref(self))  # after the run's own, and therefore called before it
@@ -317,6 +326,8 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         self._last = -1
         if self.traps is not None and self.run is not None:
             self.traps.open(self.run)
+        if self.anchors is not None and self.run is not None:
+            self.anchors.open(self.run)
         if self.sampler is not None and self.run is not None:
             self.sampler.open(self.run)
         self._open_reporter()
@@ -365,6 +376,8 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         judged += f", as {self.settings_file} says" if self.settings_file is not None else ""
         line = f"watching {type(self._trainer).__name__}{paid}, {judged}. {self._where_to_look(self._own_trackers())}"
         print_line(log_line(line, 500))
+        if self.anchors is not None:
+            print_line(self.anchors.cost)
 
     # -- during training: nothing below may raise --------------------------------------------------------------------
 
@@ -377,6 +390,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         if self.run is not None and (self.run.closed or state.global_step < self._last):
             # Going back to an earlier step, or training once more, is a new attempt at the same run.
             self._hand_over(all_of_them=True)
+            self._close_anchors()
             self.run.close()
             self._open(state.global_step + 1)
         if self._source is not None:
@@ -396,6 +410,8 @@ class Callback(TrainerCallback):  # type: ignore[misc]
             self._guard(lambda: self.control.poll(state.global_step, control))  # type: ignore[union-attr]
         if self.traps is not None:
             self._guard(lambda: self.traps.ask(state.global_step, self._scalars))  # type: ignore[union-attr]
+        if self.anchors is not None:
+            self._guard(lambda: self.anchors.ask(state.global_step))  # type: ignore[union-attr]
         return control
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
@@ -432,8 +448,13 @@ class Callback(TrainerCallback):  # type: ignore[misc]
     def _end(self) -> None:
         """The end, which is begun again after an interrupt."""
         self._guard(lambda: self._hand_over(all_of_them=True), batch=True, kept=True)
+        self._guard(self._close_anchors)
         if self.run is not None:
             self.run.close()
+
+    def _close_anchors(self) -> None:
+        if self.anchors is not None:
+            self.anchors.close()
 
     def _report_end(self) -> None:
         if self._reporter is not None and not self._reporter.finish(quiet=self._quiet) and not self._quiet:

@@ -115,10 +115,14 @@ class Rollouts:
 
     def score_apart(self, rows: list[dict[str, Any]]) -> Any:
         """Let the trainer generate and score rows of our own; the rewards of all ranks, by row and function."""
+        return self.answer_apart(rows)[1]
+
+    def answer_apart(self, rows: list[dict[str, Any]]) -> tuple[list[Any], Any]:
+        """The same, with this rank's prompts, completions and tokens before it."""
         self._apart = True
         try:
             self.trainer._generate_and_score_completions(rows)
-            return self._take_reward_call()[1]
+            return self._take_reward_call()
         finally:
             self._apart, self._reward_call = False, None
 

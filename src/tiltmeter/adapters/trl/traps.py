@@ -1,27 +1,22 @@
 """Asks a TRL trainer's policy a few traps between steps, as an evaluation does: measured, never trained on.
 
 A trap is generated and scored by the trainer's own methods with the model in evaluation mode, after a step's update
-and before the next batch. What that leaves behind is put back: the logs and metrics, the mode of every module, the
-states of all random number generators. So the parameters after training are the same bits with traps and without.
+and before the next batch; `asked_apart.py` puts everything back.
 """
 
 from __future__ import annotations
 
 import copy
-import functools
 import hashlib
 import json
 import math
-import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tiltmeter.adapters.custom_loop import Run
-from tiltmeter.adapters.trl.reward_functions import is_async
+from tiltmeter.adapters.trl.asked_apart import as_evaluation
 from tiltmeter.adapters.trl.rollouts import Rollouts
 from tiltmeter.data.batches import from_tensor
 from tiltmeter.errors import AttachError, Boundary, describe_error, warn_user
@@ -30,9 +25,6 @@ from tiltmeter.gold.traps.trap_file import read_traps, shuffled
 from tiltmeter.gold.traps.used_traps import read_used_traps, write_used_traps
 
 Bools = NDArray[np.bool_]
-
-#: What the trainer keeps for its logs, and a trap must not enter.
-LOGS = ("_metrics", "_logs", "_pending_extra_logs", "_pending_metrics")
 
 
 class TrapRounds:
@@ -113,7 +105,7 @@ class TrapRounds:
     def _score(self, step: int, rows: list[dict[str, Any]]) -> Any:
         """Scores of this rank's traps by function."""
         trainer, rank = self._trainer, self._trainer.accelerator.process_index
-        with _as_evaluation(trainer, seed=hash((step, rank, len(self._rows))) & 0xFFFFFFFF):
+        with as_evaluation(trainer, seed=hash((step, rank, len(self._rows))) & 0xFFFFFFFF):
             rewards = self._source.score_apart(rows)
         return from_tensor(rewards)[rank * len(rows) : (rank + 1) * len(rows)].astype(np.float64)
 
@@ -153,69 +145,3 @@ def _pace(trainer: Any, share: float) -> tuple[int, int]:
     if wanted >= 1.0:
         return min(int(wanted), args.per_device_train_batch_size), 1
     return 1, math.ceil(1.0 / wanted)
-
-
-@contextmanager
-def _as_evaluation(trainer: Any, seed: int) -> Iterator[None]:
-    """Everything inside is an evaluation with one completion a prompt, and leaves nothing behind."""
-    import torch
-
-    modes = [(module, module.training) for module in trainer.model.modules()]
-    logs = {name: vars(trainer)[name] for name in LOGS if name in vars(trainer)}
-    functions, generations = list(trainer.reward_funcs), trainer.num_generations_eval
-    devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
-    states = random.getstate(), np.random.get_state()  # noqa: NPY002
-    with torch.random.fork_rng(devices), torch.no_grad():
-        try:
-            torch.manual_seed(seed)  # not the numbers that the next batch will be drawn with
-            random.seed(seed)
-            np.random.seed(seed)  # noqa: NPY002 - reward functions may use the global one
-            for name, value in logs.items():
-                setattr(trainer, name, _copied(value))
-            trainer.reward_funcs[:] = [_without_errors(function) for function in functions]
-            trainer.num_generations_eval = 1
-            trainer.model.eval()
-            yield
-        finally:
-            trainer.reward_funcs[:] = functions
-            trainer.num_generations_eval = generations
-            for name, value in logs.items():
-                setattr(trainer, name, value)
-            for module, training in modes:
-                module.training = training
-            random.setstate(states[0])
-            np.random.set_state(states[1])  # noqa: NPY002
-
-
-def _copied(value: Any) -> Any:
-    """A copy of containers in containers, with the same texts and numbers in them."""
-    copied = copy.copy(value)
-    if isinstance(copied, dict):
-        for key, item in copied.items():
-            copied[key] = _copied(item)
-    return copied
-
-
-def _without_errors(function: Any) -> Any:
-    """The function with None for every row where it would raise: on one rank alone, an error would stop all others."""
-    if hasattr(function, "forward"):
-        return function
-    if is_async(function):
-
-        async def waited(**columns: Any) -> Any:
-            with Boundary(lambda error: None):
-                return await function(**columns)
-            return [None] * len(columns["completions"])
-
-        return _named(waited, function)
-
-    def called(**columns: Any) -> Any:
-        with Boundary(lambda error: None):
-            return function(**columns)
-        return [None] * len(columns["completions"])
-
-    return _named(called, function)
-
-
-def _named(wrapper: Callable[..., Any], function: Any) -> Callable[..., Any]:
-    return functools.wraps(function)(wrapper) if hasattr(function, "__name__") else wrapper
