@@ -14,7 +14,7 @@ from tiltmeter.data.records import Floats
 from tiltmeter.gold import level_sampler
 from tiltmeter.gold.label_files import LabelRequest
 from tiltmeter.gold.level_labels import answers_by_slice, level_bets
-from tiltmeter.gold.level_sampler import LevelSampler, level_readings, split_share, window_level
+from tiltmeter.gold.level_sampler import LevelSampler, PromptValue, level_readings, split_share, window_level
 from tiltmeter.gold.sampler import CLOSING_STEPS
 from tiltmeter.stats import sampled_level
 from tiltmeter.stats.bets_below import GRID, BetsBelow
@@ -139,7 +139,7 @@ def test_a_restart_draws_the_same() -> None:
     run = simulated("fall", rng)
     one = LevelSampler(0.2, STEPS, run.stored)
     two = LevelSampler(0.2, STEPS, run.stored)
-    windows: dict[tuple[int, int], dict[str, float]] = {}
+    windows: dict[tuple[int, int], dict[str, PromptValue]] = {}
     for step in range(STEPS):
         draws = [
             sampler.draw(0, step, run.features[step], STARTS, run.prompts[step], np.random.default_rng(step))

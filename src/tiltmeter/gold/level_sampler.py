@@ -184,8 +184,8 @@ class LevelSampler:
         References are drawn towards the level. Where a curriculum chooses hard prompts they are too high together, and
         gold that is as it was would look lower. Prompts and earlier labels decide it, before any label of the step.
         """
-        known = self._values.get(window, {})
-        values = {prompt: known[prompt] for prompt in prompts if prompt in known}
+        of_window = self._values.get(window, {})
+        values = {prompt: of_window[prompt] for prompt in prompts if prompt in of_window}
         for value in values.values():
             gap = value.reference - value.own
             count, total, square = (KEEP * one for one in self._harder)
