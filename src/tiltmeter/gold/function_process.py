@@ -253,13 +253,13 @@ class _Child:
         """Kill it, with whatever it started. A process that was forked from the owner does nothing here."""
         if self._owner != os.getpid() or self._requests < 0:
             return
+        handles, self._requests, self._replies = (self._requests, self._replies), -1, -1  # once, by whichever thread
         try:
             os.killpg(self.process.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass  # nothing of it is left
-        for handle in (self._requests, self._replies):
+        for handle in handles:
             os.close(handle)
-        self._requests = self._replies = -1
         try:
             self.process.wait(timeout=5.0)
         except subprocess.TimeoutExpired:

@@ -35,6 +35,8 @@ def checks(tmp_path: Path) -> Path:
         "def score(prompt, completion, answer, length): return float(len(completion + answer) % 2)\n"
         "def picky(completion): return None if len(completion) % 3 == 0 else 0.5\n"
         "def broken(completion): return None\n"
+        "def texts(prompt, completion): return float(isinstance(completion, str) and prompt.count('what is') == 1)\n"
+        "def slow(completion): return 0.0 if len(completion) < 15 else __import__('time').sleep(3)\n"
     )
     return file
 
@@ -182,6 +184,26 @@ def test_generation_that_fails_ends_the_anchors_and_puts_everything_back(
 
 
 @pytest.mark.usefixtures("unmeasured")
+def test_rows_of_ones_own_are_asked_and_gold_sees_conversations_as_text(make_trainer: Make, checks: Path) -> None:
+    rows = [{"prompt": [{"role": "user", "content": f"what is {i} plus 2"}], "answer": "3"} for i in range(8)]
+    trainer = make_trainer(max_steps=1)
+    run = attached(trainer, gold=f"{checks}:texts", anchors={"rows": rows, "every": 1})
+    trainer.train()
+    assert [(one.value, one.n, one.unknown) for one in rounds(run)] == [(1.0, 16, 0)]
+
+
+@pytest.mark.usefixtures("unmeasured")
+def test_the_end_of_training_waits_only_a_little_for_slow_gold(
+    make_trainer: Make, checks: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    monkeypatch.setattr("tiltmeter.adapters.trl.anchors.CLOSE_SECONDS", 0.2)
+    trainer = make_trainer(max_steps=1)
+    run = attached(trainer, gold=f"{checks}:slow", anchors=ANCHORS, strict=False)
+    trainer.train()
+    assert "anchors: gold of 1 of the last rounds took over 0.2 s" in caplog.text and rounds(run) == []
+
+
+@pytest.mark.usefixtures("unmeasured")
 def test_a_reward_function_with_weight_zero_serves_as_gold_and_no_other_is_called(make_trainer: Make) -> None:
     calls: list[str] = []
 
@@ -249,3 +271,14 @@ def test_what_cannot_work_is_refused_at_attach(
     with pytest.raises(AttachError, match=re.escape(why)):
         attached(trainer, gold=f"{checks}:{gold}" if gold == "score" else gold, anchors=anchors)
     assert set(vars(trainer)) == before, "a trainer that is not watched is as it was"
+
+
+def test_a_rollout_function_and_a_streamed_dataset_are_refused(make_trainer: Make, checks: Path) -> None:
+    trainer = make_trainer()
+    trainer.rollout_func = lambda prompts, trainer: {}
+    with pytest.raises(AttachError, match="not for environments or a rollout function"):
+        attached(trainer, gold=f"{checks}:score", anchors=8)
+    trainer = make_trainer()
+    trainer.train_dataset = trainer.train_dataset.to_iterable_dataset()
+    with pytest.raises(AttachError, match="streamed: pass Anchors"):
+        attached(trainer, gold=f"{checks}:score", anchors=8)

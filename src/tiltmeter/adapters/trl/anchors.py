@@ -130,7 +130,7 @@ class AnchorRounds:
         late = wait(self._pending, CLOSE_SECONDS).not_done
         worker.close()
         if late:
-            self._run.record_problem(f"{len(late)} rounds of anchors are lost: gold took more than {CLOSE_SECONDS:g} s")
+            self._run.record_problem(f"anchors: gold of {len(late)} of the last rounds took over {CLOSE_SECONDS:g} s")
         elif (end := getattr(self._gold, "close", None)) is not None:
             end()
 
