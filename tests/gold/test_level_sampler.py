@@ -107,7 +107,7 @@ def test_without_the_price_of_the_reference_it_would_alarm(monkeypatch: pytest.M
             super().__init__(1e6, np.zeros(len(GRID)))
 
         def _price(self) -> None:
-            self.evidence = self.log_money
+            self.evidence = float(np.logaddexp.reduce(self.log_money))
 
     priced = highest()
     monkeypatch.setattr(sampled_level, "BetsBelow", Trusting)

@@ -1,18 +1,25 @@
 """Bets that gold is below a level that is itself only known with an error, which is priced in.
 
 Given are a level θ with an unknown error D, and a promise about it: a mixture over total stakes L_i with costs C_i so
-that E Σ_i w_i exp(L_i D - C_i) <= 1. Each later group gives u with E[u] >= -δ - D while the null holds, u <= top. With
-stakes λ fixed before a step, M = Π (1 - λ (u + δ)) and Λ = Σ λ, the wealth is
+that E Σ_i w_i exp(L_i D - C_i) <= 1. Each later group gives u with E[u] >= -δ - D while the null holds, u <= top. The
+money is divided into parts c of weights v_c that sum to 1 at most. With stakes λ of a part fixed before a step, M_c =
+Π (1 - λ (u + δ)) and Λ_c = Σ λ, the wealth is
 
-    Z = M min over D of Σ_i w_i exp((L_i - Λ) D - C_i).
+    Z = min over D of Σ_c v_c M_c exp(-Λ_c D) Σ_i w_i exp(L_i D - C_i).
+
+For one part that is what `stats.level_drop` proves to be below a supermartingale from 1, and a sum with weights that
+are fixed beforehand is one too: the true D is the same in all of it. Half of the money is staked by what was seen of
+the gap, which lags behind a fall. The rest expects one: parts (k, s) that gold falls by s with every step since step k.
+They begin anew every few steps, by a rule that counts steps alone; what later ones will have counts as 0 until then.
 
 Who uses it proves the promise and E[u]: `stats.level_drop` where everything is labelled, `stats.sampled_level` where
-a part is. Source: own; bets as in Waudby-Smith & Ramdas 2010.09686, mixtures over stakes as in Robbins 1970.
+a part is. Source: own; bets as in Waudby-Smith & Ramdas 2010.09686, mixtures over stakes as in Robbins 1970 and over
+times of a change as in Shin, Ramdas & Rinaldo 2203.03532.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import log, sqrt
 
 import numpy as np
@@ -22,10 +29,19 @@ Floats = NDArray[np.float64]
 
 GRID = np.linspace(0.0, 4.0, 33)  # total stakes, in units of SCALE / standard deviation of D
 SCALE = 2.0
+PRICES = -0.5 * GRID**2 - log(2.0) * (GRID == 0.0)
+PRICES = PRICES - np.logaddexp.reduce(PRICES)  # log w_i
+SQUARES = GRID**2
+FARTHEST, NEAR = 40.0, 1e-3  # of the error that is looked for, in units of 1 / unit: how far, and how near
+MOST_CURVE = 16.0  # more than how much the price bends: a variance of stakes in [0, 4], and one of what is staked
 PRIOR = 0.08  # standard deviation of a fall, before any was seen
 DECAY = 0.93  # per step, of what was seen of the gap
 LEAST_VARIANCE = 0.005  # of a group's mean gold around its reference
+LEAST_RAMP, FIRST_VARIANCE = 0.01, 0.04  # the same for ramps, and before any group was seen
 MAX_STAKE = 0.9  # of the stake at which one group could take everything
+RAMPS = np.array([0.0015, 0.003, 0.006, 0.012, 0.03])  # of gold lost with every step since a start
+EVERY, LATER = 10, 0.15  # steps from one start to the next, at least, and as a part of the steps so far
+ADAPTIVE = 0.5  # of the money, staked by what was seen of the gap
 
 
 @dataclass
@@ -35,13 +51,16 @@ class BetsBelow:
     unit: float  # total stakes are counted in it
     costs: Floats  # C_i of each total stake of the grid; infinite: not allowed
     reluctance: float = 0.0  # of gold: smaller gaps are not worth a stake of which there is little
-    log_money: float = 0.0
-    staked: float = 0.0  # Λ
+    log_money: Floats = field(default_factory=lambda: np.log([ADAPTIVE]))  # of each part with its weight, log w M
+    staked: Floats = field(default_factory=lambda: np.zeros(1))  # Λ of each part
     evidence: float = -np.inf  # log Z; without a bet there is none
+    _starts: list[int] = field(default_factory=list)  # steps at which ramps began
+    _steps: int = 0  # with groups
     _error: float = 0.0  # the D at which Z is smallest: what the next unit of stake costs
     _count: float = 0.0  # of groups seen, decayed
     _gap: float = 0.0  # sum of -u, decayed
     _square: float = 0.0  # sum of u², decayed
+    _sums: Floats = field(default_factory=lambda: np.zeros(3))  # groups, sum of u, of u²
 
     @classmethod
     def against_noise(cls, variance: float) -> BetsBelow:
@@ -54,44 +73,60 @@ class BetsBelow:
         return self._gap / self._count if self._count > 0.0 else 0.0
 
     def bet(self, us: Floats, top: float, tolerance: float) -> None:
-        """Bet on the groups of a step with a stake that earlier steps decide; then learn from them."""
+        """Bet on the groups of a step with stakes that earlier steps decide; then learn from them."""
         if not len(us):
             return
-        stake = self._stake(len(us), top, tolerance)
-        if stake > 0.0:
-            self.log_money += float(np.log1p(-stake * (us + tolerance)).sum())
-            self.staked += stake * len(us)
+        if not self._starts or self._steps - self._starts[-1] >= max(EVERY, LATER * self._steps):
+            number = len(self._starts)
+            self._starts.append(self._steps)
+            money = log((1.0 - ADAPTIVE) / ((number + 1) * (number + 2) * len(RAMPS)))
+            self.log_money = np.append(self.log_money, np.full(len(RAMPS), money))
+            self.staked = np.append(self.staked, np.zeros(len(RAMPS)))
+        stakes = self._stakes(len(us), top, tolerance)
+        if stakes.any():
+            self.log_money += np.log1p(-np.outer(stakes, us + tolerance)).sum(1)
+            self.staked += stakes * len(us)
             self._price()
+        self._steps += 1
         self._count = DECAY * self._count + len(us)
         self._gap = DECAY * self._gap - float(us.sum())
         self._square = DECAY * self._square + float((us**2).sum())
+        self._sums += len(us), us.sum(), (us**2).sum()
 
-    def _stake(self, groups: int, top: float, tolerance: float) -> float:
-        """What would grow fastest, by what was seen of the gap so far, and at what more stake costs."""
-        if self._count <= 0.0:
-            return 0.0
-        mean = self._gap / self._count
-        variance = max(self._square / self._count - mean**2, LEAST_VARIANCE)
-        gap = mean / (1.0 + variance / (self._count * PRIOR**2))
-        gain = gap - tolerance - max(self._error, 0.0) - self.reluctance
+    def _stakes(self, groups: int, top: float, tolerance: float) -> Floats:
+        """Of the adaptive part what would grow fastest, by what was seen of the gap and what more stake costs; of each
+        ramp what would, if gold had been falling like it since it began."""
         most = MAX_STAKE / (top + tolerance)
-        room = 0.9 * (GRID[np.isfinite(self.costs)][-1] * self.unit) - self.staked
-        return float(max(min(gain / variance, most, room / groups), 0.0))
+        room = (0.9 * (GRID[np.isfinite(self.costs)][-1] * self.unit) - self.staked) / groups
+        adaptive = 0.0
+        if self._count > 0.0:
+            mean = self._gap / self._count
+            variance = max(self._square / self._count - mean**2, LEAST_VARIANCE)
+            gap = mean / (1.0 + variance / (self._count * PRIOR**2))
+            adaptive = (gap - tolerance - max(self._error, 0.0) - self.reluctance) / variance
+        seen, total, square = self._sums
+        variance = max(square / seen - (total / seen) ** 2, LEAST_RAMP) if seen else FIRST_VARIANCE
+        falls = np.outer(self._steps - np.array(self._starts) + 3, RAMPS).ravel() - tolerance - self.reluctance
+        stakes = np.append(adaptive, falls / variance)
+        return np.asarray(np.minimum(np.minimum(stakes, most), room).clip(0.0), np.float64)
 
     def _price(self) -> None:
-        """The wealth at the error of the level that is worst for it: it is convex in the error."""
-        weights = -0.5 * GRID**2
-        weights[0] -= log(2.0)
-        base = weights - np.logaddexp.reduce(weights) - self.costs
-        slope = GRID - self.staked / self.unit  # in units of 1 / unit of the error
-        low, high = -40.0, 40.0
+        """The wealth at the error of the level that is worst for it: its logarithm is convex in the error."""
+        base, staked = PRICES - self.costs, self.staked / self.unit
+        low, high, middle = -FARTHEST, FARTHEST, self._error * self.unit  # in units of 1 / unit of the error
         for _ in range(60):
-            middle = 0.5 * (low + high)
-            terms = base + slope * middle
-            if float((slope * np.exp(terms - terms.max())).sum()) > 0.0:
-                high = middle
-            else:
-                low = middle
-        terms = base + slope * middle
+            ours, prices = self.log_money - staked * middle, base + GRID * middle
+            top_of_ours, top_of_prices = float(ours.max()), float(prices.max())
+            mine, theirs = np.exp(ours - top_of_ours), np.exp(prices - top_of_prices)
+            all_mine, all_theirs = float(mine.sum()), float(theirs.sum())
+            evidence = top_of_ours + top_of_prices + log(all_mine * all_theirs)
+            mean, price = float(staked @ mine) / all_mine, float(GRID @ theirs) / all_theirs
+            curve = float(staked**2 @ mine) / all_mine - mean**2 + float(SQUARES @ theirs) / all_theirs - price**2
+            low, high = (low, middle) if price > mean else (middle, high)
+            newton = middle - (price - mean) / max(curve, 1e-12)
+            ahead = newton if low < newton < high else 0.5 * (low + high)
+            if abs(ahead - middle) < NEAR:
+                break
+            middle = ahead
         self._error = middle / self.unit
-        self.evidence = self.log_money + float(np.logaddexp.reduce(terms)) - 1e-9
+        self.evidence = evidence - NEAR**2 * MOST_CURVE

@@ -50,17 +50,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tiltmeter.stats.bets_below import BetsBelow
+from tiltmeter.stats.returning_prompts import STEPS, ReturningPrompts
 from tiltmeter.stats.rise_then_fall import peak_steps, rise_then_fall
 
 Floats = NDArray[np.float64]
 Keys = NDArray[np.int64]
 
-WINDOW = 20  # steps of the first windows
+WINDOW = STEPS  # of the first windows, at whose end it is known whether prompts come back
 GROWTH = 0.15  # of the steps so far: later windows are longer, so that few are needed
 WEIGHT = 1.082  # Σ (j + 4)^-1.5 over all windows j >= 0 is below this, so that all weights together are at most 1
 SHRINK = 8.0  # answers that a prompt's own mean must outweigh to stand for itself
 PEAK_TOLERANCE = 0.03  # of gold: as good as the peak
-SEEN_AGAIN = 0.1  # of groups, from which prompts are said to come back
 
 
 def window_weight(number: int) -> float:
@@ -89,8 +89,7 @@ class LevelDropTest:
     paired: bool | None = field(default=None, init=False)  # None: not decided yet, and nothing is bet
     _references: list[LevelReference] = field(default_factory=list, init=False, repr=False)
     _window: list[tuple[int, Keys, Floats, int]] = field(default_factory=list, init=False, repr=False)
-    _early_prompts: set[int] = field(default_factory=set, init=False, repr=False)  # prompts, until `paired` is decided
-    _again: list[int] = field(default_factory=lambda: [0, 0], init=False, repr=False)  # groups seen before, of all
+    _prompts: ReturningPrompts = field(default_factory=ReturningPrompts, init=False, repr=False)
     _length: int = field(default=WINDOW, init=False, repr=False)
     _steps: int = field(default=0, init=False, repr=False)
     _windows: int = field(default=0, init=False, repr=False)
@@ -108,20 +107,15 @@ class LevelDropTest:
             reference.bet(prompts, means, self.tolerance)
         self._steps += 1
         self._window.append((step, prompts, means, size))
-        if self.paired is None:
-            self._again[0] += sum(key in self._early_prompts for key in prompts.tolist())
-            self._again[1] += len(prompts)
-            self._early_prompts.update(prompts.tolist())
+        self._prompts.add(prompts.tolist())
         if len(self._window) >= self._length:
             self._end_window()
 
     def _end_window(self) -> None:
         """The window becomes a reference. Whether prompts come back is decided once, by prompts alone, at the end of
         the first: no bet was made before."""
-        if self.paired is None:
-            self.paired = self._again[0] >= SEEN_AGAIN * self._again[1]
-            self._early_prompts.clear()
-        self._references.append(LevelReference.of(self._window, window_weight(self._windows), paired=self.paired))
+        self.paired = self._prompts.come_back
+        self._references.append(LevelReference.of(self._window, window_weight(self._windows), paired=bool(self.paired)))
         self._windows += 1
         self._window = []
         self._length = window_length(self._steps)

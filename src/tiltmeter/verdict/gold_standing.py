@@ -23,12 +23,14 @@ PAIR_LEVEL = "gold.level"
 #: Readings of gold, in order of preference: the first present is used; evaluations come last.
 SOURCES = ("gold.mean", "gold.answers", PAIR_LEVEL)
 PAST = "gold.past"  # labels of the past, bought after an alarm
+ANCHORS = "eval.anchors_"  # begins the evaluations of prompts that Tiltmeter asks again
 DATED = ("gold.slope", "gold.duel", "gold.prompts", "gold.change")  # alarms that gold's own curve can date
 
 CONFIDENCE = 0.95
 REACH = 10  # steps on either side of a checkpoint whose gold is pooled
 AFTER = 50  # steps behind an alarm whose labels say when gold turned; later ones may belong to a recovery
 ENOUGH_LABELS = 30  # with fewer, up to halfway to the next checkpoint
+LEAST_ROUNDS = 10  # of anchors, from which on they say where gold of a run with new prompts stands
 MIN_LABELS = 8  # labels below which a checkpoint has no estimate
 
 
@@ -149,11 +151,18 @@ class GoldStanding:
         return part if part is not None and part.n >= MIN_LABELS else None
 
 
-def stand(step: int, readings: Mapping[str, ReadingTable], alarms: Sequence[Alarm]) -> GoldStanding | None:
-    """How gold stands at a step, from readings of the current lineage by name; None: there is none in [0, 1]."""
+def stand(
+    step: int, readings: Mapping[str, ReadingTable], alarms: Sequence[Alarm], *, new_prompts: bool = False
+) -> GoldStanding | None:
+    """How gold stands at a step, from readings of the current lineage by name; None: there is none in [0, 1].
+
+    `new_prompts`: prompts do not come back, so anchors say more than gold of what is trained on.
+    """
     gold = [name for name in readings if name in (*SOURCES, PAST) or name.startswith("eval.")]
     usable = {name: one for name in gold if len(one := _usable(readings[name], step))}
-    source = gold_source(usable, alarms)
+    anchors = [name for name in usable if name.startswith(ANCHORS) and len(usable[name]) >= LEAST_ROUNDS]
+    source = max(anchors, default="") if new_prompts else ""
+    source = source or gold_source(usable, alarms)
     if not source:
         return None
     dated = [alarm for alarm in alarms if alarm.name in DATED]

@@ -37,6 +37,7 @@ from tiltmeter.rundir.payloads import (
     StepDone,
     StepReadings,
 )
+from tiltmeter.stats.returning_prompts import ReturningPrompts
 from tiltmeter.verdict.agreement_and_gain import AgreementAndGain
 from tiltmeter.verdict.behaviours import MOST_BEHAVIOURS, BehaviourState, add_gold
 from tiltmeter.verdict.checkpoint_gold import CheckpointSeries
@@ -187,6 +188,7 @@ class RunFacts:
     history: dict[str, ReadingTable] = field(default_factory=dict)  # by name, what stop advice needs
     agreement_and_gain: AgreementAndGain = field(default_factory=AgreementAndGain)  # agreement, level and gain
     slices: SliceTable = field(default_factory=SliceTable)  # rollouts, reward and gold of each
+    prompts: ReturningPrompts = field(default_factory=ReturningPrompts)  # of those whose gold is known
     changes: int = 0  # events so far, so that what was computed from them can be kept until the next
     advice: tuple[int, Any, GoldStanding | None] | None = None  # with gold, as computed at that number of changes
     agreement_and_gain_read: tuple[int, Any] | None = None  # likewise
@@ -233,6 +235,8 @@ class RunFacts:
             pairs = isinstance(payload, LabelsClosed) and not payload.whole
             self.agreement_and_gain.add(event.attempt, event.step, payload.measured, pairs=pairs)
             self.slices.add(event.attempt, event.step, payload.measured)
+            for prompts in payload.measured.get("gold.prompts", [])[5:6]:
+                self.prompts.add(prompts)
         match payload:
             case AttemptOpen() as opened:
                 self.attempts[event.attempt] = opened.facts

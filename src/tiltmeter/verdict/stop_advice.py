@@ -26,6 +26,7 @@ MAX_KL = 100.0  # nats of KL to the reference; beyond it, gold should have risen
 MIN_ENTROPY_RATIO = 0.2  # of the entropy at the start
 
 CHECKPOINT = "training.checkpoint"
+ASK_AGAIN = "anchors, or an evaluation on fixed prompts, would tell"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +99,10 @@ def advise_on_gold(
     standing: GoldStanding | None,
     open_alarms: Sequence[Alarm],
     checkpoints: Sequence[int],
+    *,
+    new_prompts: bool = False,
 ) -> Advice:
-    """As `advise`, from how gold stands."""
+    """As `advise`, from how gold stands. `new_prompts`: prompts do not come back."""
     if standing is None:
         if open_alarms:
             return Advice("stop", _alarm_reason(open_alarms), None, None, "")
@@ -113,7 +116,8 @@ def advise_on_gold(
     elif standing.source == PAIR_LEVEL:
         word, why = _decide_by_pairs(step, series, curve)
     else:
-        word, why = _decide(step, series, curve)
+        is_fixed = standing.source.startswith("eval.")
+        word, why = _decide(step, series, curve, new_prompts=new_prompts and not is_fixed)
     if saved_steps and best is None:
         why += "; no checkpoint has gold around it" + (" from before the onset" if open_alarms else "")
     look = curve.last_look
@@ -162,8 +166,9 @@ def read_gold(run_facts: RunFacts) -> tuple[Advice | None, GoldStanding | None]:
     spans, alarms = run_facts.spans(), run_facts.open_alarms("alarm")
     series = {name: one for name, history in run_facts.history.items() if len(one := history.on_lineage(spans))}
     saved_steps = [] if CHECKPOINT not in series else sorted({int(at) for at in series[CHECKPOINT].values})
-    standing = stand(run_facts.last_step, series, alarms)
-    return advise_on_gold(run_facts.last_step, series, standing, alarms, saved_steps), standing
+    new = run_facts.prompts.come_back is False
+    standing = stand(run_facts.last_step, series, alarms, new_prompts=new)
+    return advise_on_gold(run_facts.last_step, series, standing, alarms, saved_steps, new_prompts=new), standing
 
 
 def score_advice(
@@ -189,7 +194,9 @@ def score_advice(
     )
 
 
-def _decide(step: int, series: Mapping[str, ReadingTable], curve: GoldCurve) -> tuple[Word, str]:
+def _decide(
+    step: int, series: Mapping[str, ReadingTable], curve: GoldCurve, *, new_prompts: bool = False
+) -> tuple[Word, str]:
     old, first, now, look = step - curve.newest, curve.first, curve.now, curve.last_look
     if old > max(RECENT_STEPS, 2.0 * curve.gap) or now.n < MIN_LABELS:
         return (
@@ -197,9 +204,10 @@ def _decide(step: int, series: Mapping[str, ReadingTable], curve: GoldCurve) -> 
             f"the newest gold is {old} steps old, or of fewer than {MIN_LABELS} labels; label more recent steps",
         )
     if look is not None and (was := look.fallen_from) is not None:
-        return _stop(
-            f"gold is lower than at steps {was.first} to {was.last}, where it was {was.mean:.2f}: more than chance"
-        )
+        lower = f"gold is lower than at steps {was.first} to {was.last}, where it was {was.mean:.2f}: more than chance"
+        if new_prompts:
+            return "cannot tell", f"{lower}. No prompt comes back, so harder prompts would look the same; {ASK_AGAIN}"
+        return _stop(lower)
     gained = now.ends(2.0)[0] > first.ends(2.0)[1]
     drift = "" if gained else _drift_reason(series)
     if drift and first.last < now.first and first.first + 4 * WINDOW <= step:

@@ -21,7 +21,7 @@ from tiltmeter.verdict.checkpoint_advice import advise_on_checkpoints
 from tiltmeter.verdict.checks import CHECKS, RECENT_STEPS, Ages, HealthCheck, run_checks
 from tiltmeter.verdict.event_log import EventLog
 from tiltmeter.verdict.evidence_words import evidence_text, source_text
-from tiltmeter.verdict.gold_standing import GoldLevel, GoldStanding
+from tiltmeter.verdict.gold_standing import ANCHORS, GoldLevel, GoldStanding
 from tiltmeter.verdict.page_snapshot import PageSnapshot
 from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter.verdict.slice_gold import advise_on_slices
@@ -126,6 +126,8 @@ def decide(
     if advice is not None and advice.word == "cannot tell" and not failed and not advice.source and run_facts.traps:
         advice = replace(advice, word="continue", why=checks["gold_level"].why)  # by traps alone
     warnings = tuple(sorted(warnings, key=lambda one: one.detector in REMARKS))  # what is evidence first
+    if advice is not None and advice.source.startswith(ANCHORS):  # the same prompts tell whether it is a loss
+        warnings = tuple(one for one in warnings if one.detector != NEW_PROMPTS)
     harder = next((one.summary for one in warnings if one.detector == NEW_PROMPTS and not alarms), "")
     if harder and advice is not None and (advice.lower or advice.word != "stop"):
         advice = replace(advice, word="cannot tell", why=harder)
