@@ -12,6 +12,7 @@ from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
 from tiltmeter.rundir.evaluations import Evaluation, write_evaluation
 from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.verdict.message import message
 from tiltmeter.verdict.verdict import Verdict, judge_run
 
 STEPS, GROUPS, ANSWERS = 120, 8, 8
@@ -64,3 +65,12 @@ def test_anchors_that_stand_make_a_harder_curriculum_ok(tmp_path: Path) -> None:
 
 def test_anchors_that_fall_are_an_alarm_although_training_looks_better(tmp_path: Path) -> None:
     assert verdict_of(tmp_path / "run", 0.9, 0.35).state == "ACT"
+
+
+def test_the_terminal_says_what_cannot_be_told_and_what_would_tell(tmp_path: Path) -> None:
+    verdict_of(tmp_path / "run", 0.5, None)
+    verdict, facts, _ = judge_run(RunDirectory(tmp_path / "run"))
+    said = message(verdict, facts, place="runs/a")
+    assert "lower" in said.state and "harder prompts" in said.state and "too few" not in said.state
+    assert "No prompt comes back" in said.why
+    assert "anchors=32" in said.what_to_do

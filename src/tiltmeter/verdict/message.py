@@ -10,6 +10,7 @@ from typing import Protocol
 from tiltmeter.data.records import Alarm, Finding
 from tiltmeter.data.slices import reading_of, slice_of, slice_words
 from tiltmeter.verdict.checks import CHECKS, NO_COMPLETIONS
+from tiltmeter.verdict.gold_standing import ANCHORS
 from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter.verdict.stop_advice import Advice
 from tiltmeter.verdict.verdict import NEW_PROMPTS, Verdict
@@ -152,6 +153,8 @@ def _alarm_words(alarm: Alarm) -> str:
     words = ALARM_WORDS.get(reading)
     if words is None and reading.startswith("eval.checkpoint_gold"):
         words = "what is saved has got worse, on the same prompts"
+    if words is None and reading.startswith(ANCHORS):
+        words = "answers to the anchors, the same prompts asked again, have got worse"
     if words is None and reading.startswith("eval."):
         words = f"the evaluation {reading.removeprefix('eval.')} has fallen"
     words = words or alarm.summary.partition(" (")[0] or f"an alarm on {alarm.name}"
@@ -182,6 +185,9 @@ def _reason_in_short(verdict: Verdict, run_facts: RunFacts) -> str:
         return "gold is the reward itself"
     if failed == "gold" and _is_short(run_facts):
         return "there is too little gold so far"
+    if failed == "gold_level" and verdict.advice is not None and verdict.advice.lower:
+        new = run_facts.prompts.come_back is False
+        return f"gold is lower than it was{': worse answers or harder prompts' if new else ''}"
     if failed == "gold_level":
         return f"there are too few {'prompts' if run_facts.checkpoint_judge else 'labels of recent steps'}"
     return verdict.sentence.partition(";")[0]
@@ -286,6 +292,8 @@ def _blind_reason(verdict: Verdict, run_facts: RunFacts) -> str:
             return f"gold tells better from worse on {run_facts.bets} prompts, and {_needed(run_facts)} are needed"
         case "gold_recent":
             return "labels of an earlier policy say nothing about the policy of now"
+        case "gold_level" if verdict.advice is not None and verdict.advice.lower:
+            return verdict.advice.why
         case "gold_level":
             return "with so few labels answers could have got much worse without anybody seeing it"
         case "ranks":
@@ -343,7 +351,8 @@ def _fix(verdict: Verdict, run_facts: RunFacts, place: str) -> str:
         best_step = None if advice is None or advice.best is None else advice.best.step
         keep = "" if best_step is None else f"; the best checkpoint so far is that of step {best_step}"
         return f"{'go on' if live else 'nothing needs doing'}{keep}"
-    if verdict.state == "WATCH" and verdict.warnings and verdict.warnings[0].detector == NEW_PROMPTS:
+    is_lower = advice is not None and advice.lower and run_facts.prompts.come_back is False
+    if is_lower or (verdict.state == "WATCH" and verdict.warnings and verdict.warnings[0].detector == NEW_PROMPTS):
         return "ask fixed prompts again, attach(anchors=32) or run.evaluate(step, value, n); look at the completions"
     if verdict.state == "WATCH":
         helps = best.fix.partition("; ")[0] if best is not None and best.fix else ""
