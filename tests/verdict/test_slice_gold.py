@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 from tests.verdict.test_slices import packed
 
+from tiltmeter.data.reading_table import ReadingTable
+from tiltmeter.data.records import Reading
+from tiltmeter.verdict.gold_standing import stand
 from tiltmeter.verdict.slice_gold import advise_on_slices
 from tiltmeter.verdict.slices import MOST_READINGS, MOST_SLICES, SliceGold, SliceTable
-from tiltmeter.verdict.stop_advice import Advice
+from tiltmeter.verdict.stop_advice import Advice, advise_on_gold
 
 CALM = Advice("continue", "no sign that gold is lost", None, None, "gold.mean", 0.05, False, True)
 
@@ -99,3 +102,23 @@ def test_whole_answers_replace_pairs_and_a_rewind_forgets_what_came_after() -> N
     assert table.gold.source == "gold.answers" and table.gold.tables["a"].values.tolist() == [0.6]
     table.add(1, 5, {"slices.gold.answers": packed({"a": (0.7, 4)})})
     assert table.gold.tables["a"].values.tolist() == [0.7]
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.3])
+def test_environments_of_lower_gold_that_join_are_no_reason_to_stop_and_a_loss_beside_them_is(loss: float) -> None:
+    gold, whole, rng = SliceGold(), [], np.random.default_rng(3)
+    for step in range(120):
+        level = {"old": 0.75 - (loss if step >= 60 else 0.0), "other": 0.7 - (loss if step >= 60 else 0.0)}
+        level |= {"harder": 0.25, "hardest": 0.1} if step >= 60 else {}
+        means = {name: float(rng.binomial(96 // len(level), one)) / (96 // len(level)) for name, one in level.items()}
+        for name, mean in means.items():
+            gold.add(step, "gold.mean", name, mean, 96 // len(level))
+        whole.append(Reading(0, step, "gold.mean", float(np.mean(list(means.values()))), 96))
+    table = ReadingTable("gold.mean", whole)
+    standing = stand(119, {"gold.mean": table}, [])
+    assert standing is not None and standing.fallen is not None
+    advice = advise_on_gold(119, {"gold.mean": table}, standing, [], [])
+    assert advice.word == "stop"
+    told = advise_on_slices(advice, gold, standing.fallen)
+    assert told is not None and told.word == ("stop" if loss else "cannot tell")
+    assert loss or "joined" in told.why

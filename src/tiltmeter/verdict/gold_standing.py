@@ -99,6 +99,12 @@ class GoldStanding:
         return look.best if self.turn is not None or look.is_lower else None
 
     @property
+    def fallen(self) -> tuple[Stretch, Stretch] | None:
+        """The stretch from which gold has fallen so surely that training should stop, and now."""
+        look = self.curve.last_look
+        return None if look is None or look.fallen_from is None else (look.fallen_from, look.now)
+
+    @property
     def best_step(self) -> int | None:
         """The step where gold was highest, as far as that can be told."""
         best = self.best

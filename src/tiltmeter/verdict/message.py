@@ -185,9 +185,8 @@ def _reason_in_short(verdict: Verdict, run_facts: RunFacts) -> str:
         return "gold is the reward itself"
     if failed == "gold" and _is_short(run_facts):
         return "there is too little gold so far"
-    if failed == "gold_level" and verdict.advice is not None and verdict.advice.lower:
-        new = run_facts.prompts.come_back is False
-        return f"gold is lower than it was{': worse answers or harder prompts' if new else ''}"
+    if failed == "gold_level" and verdict.advice is not None and (verdict.advice.doubt or verdict.advice.lower):
+        return verdict.advice.doubt or "gold is lower than it was"
     if failed == "gold_level":
         return f"there are too few {'prompts' if run_facts.checkpoint_judge else 'labels of recent steps'}"
     return verdict.sentence.partition(";")[0]
@@ -292,7 +291,7 @@ def _blind_reason(verdict: Verdict, run_facts: RunFacts) -> str:
             return f"gold tells better from worse on {run_facts.bets} prompts, and {_needed(run_facts)} are needed"
         case "gold_recent":
             return "labels of an earlier policy say nothing about the policy of now"
-        case "gold_level" if verdict.advice is not None and verdict.advice.lower:
+        case "gold_level" if verdict.advice is not None and (verdict.advice.doubt or verdict.advice.lower):
             return verdict.advice.why
         case "gold_level":
             return "with so few labels answers could have got much worse without anybody seeing it"
@@ -351,6 +350,8 @@ def _fix(verdict: Verdict, run_facts: RunFacts, place: str) -> str:
         best_step = None if advice is None or advice.best is None else advice.best.step
         keep = "" if best_step is None else f"; the best checkpoint so far is that of step {best_step}"
         return f"{'go on' if live else 'nothing needs doing'}{keep}"
+    if advice is not None and advice.doubt and not advice.lower:
+        return f"look at gold of each slice: tiltmeter show {place} --more"
     is_lower = advice is not None and advice.lower and run_facts.prompts.come_back is False
     if is_lower or (verdict.state == "WATCH" and verdict.warnings and verdict.warnings[0].detector == NEW_PROMPTS):
         return "ask fixed prompts again, attach(anchors=32) or run.evaluate(step, value, n); look at the completions"

@@ -4,21 +4,33 @@ Every slice has a curve (`stats.gold_curve`), whose chances are divided by the n
 lower than before by more than chance keeps the run from OK; where that is as sure as it must be of a whole run, and a
 quarter is gone, the advice is to stop.
 That a loss is excluded is asked only of slices whose labels suffice; how many there are without is said.
+
+The mean of a run falls too where environments of lower gold join. No stop is advised for that: with the shares that
+they had before, the environments that were there then have lost nothing that would be called a loss.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from math import sqrt
 
+from tiltmeter.data.slice_facts import FACT
 from tiltmeter.data.slices import slice_words
-from tiltmeter.stats.gold_curve import GoldCurve, Look
+from tiltmeter.stats.gold_curve import KEPT_Z, LEAST_FALL, SHARE, GoldCurve, Look, Stretch
 from tiltmeter.verdict.gold_standing import PAIR_LEVEL
 from tiltmeter.verdict.slices import SliceGold
 from tiltmeter.verdict.stop_advice import Advice
 
+LEAST = 8.0  # labels of an environment, then and now, to be compared
+MOST_LABELS = 0.9  # of those of then, that must be of environments which are compared
+SPREAD = 0.25  # variance of a label at most
 
-def advise_on_slices(advice: Advice | None, gold: SliceGold) -> Advice | None:
-    """The advice on the whole run, as far as its slices allow it.
+
+def advise_on_slices(
+    advice: Advice | None, gold: SliceGold, fallen: tuple[Stretch, Stretch] | None = None
+) -> Advice | None:
+    """The advice on the whole run, as far as its slices allow it. `fallen`: where gold was higher, and now, if that
+    alone is why a stop is advised.
 
     >>> gold = SliceGold()
     >>> for step in range(60):
@@ -28,6 +40,13 @@ def advise_on_slices(advice: Advice | None, gold: SliceGold) -> Advice | None:
     >>> advice.word, advice.why
     ('stop', 'gold in environment b is lower than at steps 0 to 19, where it was 0.50: it is 0.10')
     """
+    if advice is not None and fallen is not None and _is_mix(gold, *fallen):
+        by_slices = advise_on_slices(replace(advice, word="continue", lower=False), gold)
+        why = "gold of the run is lower because environments of lower gold joined; with the shares of before it is not"
+        if by_slices is None or by_slices.word == "continue":
+            doubt = "gold is lower since environments joined"
+            return replace(advice, word="cannot tell", why=why, lower=False, excluded=False, doubt=doubt)
+        return by_slices
     is_calm = advice is not None and (advice.word == "continue" or advice.as_of is not None)
     if advice is None or not is_calm or len(gold.tables) < 2:
         return advice
@@ -45,6 +64,31 @@ def advise_on_slices(advice: Advice | None, gold: SliceGold) -> Advice | None:
     few = many - len(able)
     weak = f"{few} of {many} slices have too few labels to tell by themselves"
     return replace(advice, slices=weak if few else f"in each of {many} slices too")
+
+
+def _is_mix(gold: SliceGold, was: Stretch, now: Stretch) -> bool:
+    """Whether most of a fall of gold is due to the shares of environments, and with the shares of then it is excluded
+    that as much is lost as counts as a loss.
+
+    Only those that are still there are compared; they must have had nearly all labels of then.
+    """
+    changes, variance, weight, labels = 0.0, 0.0, 0.0, 0.0
+    for name, table in gold.tables.items():
+        if name.startswith(FACT):
+            continue
+        parts = [table.where((table.steps >= one.first) & (table.steps <= one.last)) for one in (was, now)]
+        counts = [float(part.counts.sum()) for part in parts]
+        labels += counts[0]
+        if min(counts) < LEAST:
+            continue
+        before, after = (float(part.values @ part.counts) / count for part, count in zip(parts, counts, strict=True))
+        weight += counts[0]
+        changes += counts[0] * (after - before)
+        variance += counts[0] ** 2 * sum(SPREAD / count for count in counts)
+    if weight < MOST_LABELS * labels or not weight:
+        return False
+    change, most = changes / weight, max(SHARE * was.mean, LEAST_FALL)
+    return change > 0.5 * (now.mean - was.mean) and change - KEPT_Z * sqrt(variance) / weight > -most
 
 
 def _about_lower(advice: Advice, name: str, look: Look, *, by_pairs: bool) -> Advice:

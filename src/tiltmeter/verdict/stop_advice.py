@@ -42,6 +42,7 @@ class Advice:
     lower: bool = False  # gold stands lower than it did, by more than chance
     excluded: bool = False  # that a quarter of gold is lost, against every earlier stretch: without it no run is OK
     as_of: int | None = None  # the last step at which it was, where too few labels came since to change a live state
+    doubt: str = ""  # why gold cannot tell, in a few words, where more labels alone would not help
     slices: str = ""  # what single slices say, in a clause; empty: there are none
 
 
@@ -110,21 +111,23 @@ def advise_on_gold(
         return Advice("cannot tell", why, None, None, "")
     saved_steps = sorted({at for at in checkpoints if at <= step})
     best = standing.checkpoint(saved_steps, open_alarms)
-    curve = standing.curve
+    curve, doubt = standing.curve, ""
     if open_alarms:
         word, why = _stop(_alarm_reason(standing.date(open_alarms)))
     elif standing.source == PAIR_LEVEL:
         word, why = _decide_by_pairs(step, series, curve)
     else:
-        is_fixed = standing.source.startswith("eval.")
-        word, why = _decide(step, series, curve, new_prompts=new_prompts and not is_fixed)
+        word, why = _decide(step, series, curve)
+        if word == "stop" and standing.fallen is not None and new_prompts and not standing.source.startswith("eval."):
+            word, doubt = "cannot tell", "gold is lower than it was: worse answers or harder prompts"
+            why = f"{why}. No prompt comes back, so harder prompts would look the same; {ASK_AGAIN}"
     if saved_steps and best is None:
         why += "; no checkpoint has gold around it" + (" from before the onset" if open_alarms else "")
     look = curve.last_look
     lower = look is not None and look.is_lower
     fall = None if look is None else look.fall
     as_of = None if curve.excludes_loss else curve.held_step
-    return Advice(word, why, best, standing.latest, standing.source, fall, lower, curve.excludes_loss, as_of)
+    return Advice(word, why, best, standing.latest, standing.source, fall, lower, curve.excludes_loss, as_of, doubt)
 
 
 def _decide_by_pairs(step: int, series: Mapping[str, ReadingTable], curve: GoldCurve) -> tuple[Word, str]:
@@ -194,9 +197,7 @@ def score_advice(
     )
 
 
-def _decide(
-    step: int, series: Mapping[str, ReadingTable], curve: GoldCurve, *, new_prompts: bool = False
-) -> tuple[Word, str]:
+def _decide(step: int, series: Mapping[str, ReadingTable], curve: GoldCurve) -> tuple[Word, str]:
     old, first, now, look = step - curve.newest, curve.first, curve.now, curve.last_look
     if old > max(RECENT_STEPS, 2.0 * curve.gap) or now.n < MIN_LABELS:
         return (
@@ -204,10 +205,9 @@ def _decide(
             f"the newest gold is {old} steps old, or of fewer than {MIN_LABELS} labels; label more recent steps",
         )
     if look is not None and (was := look.fallen_from) is not None:
-        lower = f"gold is lower than at steps {was.first} to {was.last}, where it was {was.mean:.2f}: more than chance"
-        if new_prompts:
-            return "cannot tell", f"{lower}. No prompt comes back, so harder prompts would look the same; {ASK_AGAIN}"
-        return _stop(lower)
+        return _stop(
+            f"gold is lower than at steps {was.first} to {was.last}, where it was {was.mean:.2f}: more than chance"
+        )
     gained = now.ends(2.0)[0] > first.ends(2.0)[1]
     drift = "" if gained else _drift_reason(series)
     if drift and first.last < now.first and first.first + 4 * WINDOW <= step:

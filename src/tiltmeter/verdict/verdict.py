@@ -95,7 +95,8 @@ def dated_alarms(run_facts: RunFacts) -> tuple[Alarm, ...]:
 def _advice_and_gold(run_facts: RunFacts) -> tuple[Advice | None, GoldStanding | None]:
     if run_facts.advice is None or run_facts.advice[0] != run_facts.changes:
         advice, gold = read_gold(run_facts)
-        advice = advise_on_checkpoints(run_facts) or advise_on_slices(advice, run_facts.slices.gold)
+        fallen = gold.fallen if gold is not None and not run_facts.open_alarms("alarm") else None
+        advice = advise_on_checkpoints(run_facts) or advise_on_slices(advice, run_facts.slices.gold, fallen)
         run_facts.advice = run_facts.changes, advice, gold
     return run_facts.advice[1:]
 
