@@ -647,6 +647,20 @@ def test_one_label_in_five_that_never_comes_is_blind(tmp_path: Path) -> None:
     assert all("judge is down" in error for error in faults)
 
 
+def test_labels_that_are_missing_of_late_are_blind_although_few_are_in_all(tmp_path: Path) -> None:
+    """A check that cannot read what the policy has learnt to write says nothing of just those answers."""
+
+    def flaky(request: CompletionToLabel) -> GoldAnswer:
+        return None if request.step >= 90 and request.row % 3 == 0 else worth(request.completion)
+
+    run = directory(tmp_path / "run", [batch(step) for step in range(100)])
+    story = RunFacts.from_events(watched(run, Teller(flaky)))
+    verdict = verdict_of(story, FRESH)
+    assert story.unanswered < 0.1 * story.labels_requested
+    assert (verdict.state, verdict.exit_code) == ("BLIND", 2)
+    assert "of the last 20 labelled steps never came" in verdict.sentence
+
+
 def test_a_source_that_fails_altogether_gives_bets_that_favour_the_run(tmp_path: Path) -> None:
     class Broken(Teller):
         def label(self, requests: Sequence[CompletionToLabel]) -> Sequence[GoldAnswer]:

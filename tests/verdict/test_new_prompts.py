@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tiltmeter.data.batches import from_columns
+from tiltmeter.gold.function import FunctionSource
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
 from tiltmeter.rundir.evaluations import Evaluation, write_evaluation
@@ -18,7 +19,13 @@ from tiltmeter.verdict.verdict import Verdict, judge_run
 STEPS, GROUPS, ANSWERS = 120, 8, 8
 
 
-def verdict_of(place: Path, level: float, anchored: float | None, *, again: bool = False) -> Verdict:
+def ends_right(prompt: str, completion: str) -> float:
+    return float(completion.endswith("right"))
+
+
+def verdict_of(
+    place: Path, level: float, anchored: float | None, *, again: bool = False, share: float = 1.0
+) -> Verdict:
     """Gold of what is trained on goes from 0.7 to `level`, anchors from 0.6 to `anchored`; the reward stays right."""
     rng, run = np.random.default_rng(5), RunDirectory.create(place)
     run.open_attempt(launch="new prompts", ranks=1, resume_step=None)
@@ -31,14 +38,18 @@ def verdict_of(place: Path, level: float, anchored: float | None, *, again: bool
             np.repeat(np.arange(GROUPS), ANSWERS),
             prompt=[f"question {number}" for number in numbers],
             reward=gold + 0.3 * rng.normal(size=len(gold)),
-            gold=gold,
+            completion=[f"{step} {row} {'right' if one else 'wrong'}" for row, one in enumerate(gold)],
+            gold=gold if share == 1.0 else None,
         )
         run.write(batch, 0, {"counters": {"seen": step + 1, "written": step + 1}, "time": 0.0})
         if anchored is not None and step % 4 == 0:
             right = float(np.interp(step, [40, 80], [0.6, anchored]))
             write_evaluation(run, Evaluation(0, step, "anchors_12345678", rng.binomial(128, right) / 128, 128))
     run.close_rank(0, 0, {"seen": STEPS, "written": STEPS})
-    monitor = MonitorLoop(run, Config.standard())
+    config = Config.standard()
+    if share < 1.0:
+        config = config.with_gold(FunctionSource("checks.py:ends_right", ends_right), share, STEPS)
+    monitor = MonitorLoop(run, config)
     monitor.poll()
     monitor.close()
     return judge_run(run)[0]
@@ -74,3 +85,12 @@ def test_the_terminal_says_what_cannot_be_told_and_what_would_tell(tmp_path: Pat
     assert "lower" in said.state and "harder prompts" in said.state and "too few" not in said.state
     assert "No prompt comes back" in said.why
     assert "anchors=32" in said.what_to_do
+
+
+@pytest.mark.parametrize(("again", "come_back"), [(False, False), (True, True)])
+def test_a_sample_of_labels_says_whether_prompts_come_back(tmp_path: Path, again: bool, come_back: bool) -> None:
+    verdict_of(tmp_path / "run", 0.4, None, again=again, share=0.2)
+    verdict, facts, _ = judge_run(RunDirectory(tmp_path / "run"))
+    assert facts.prompts.come_back is come_back
+    if not again:
+        assert verdict.exit_code == 2 and verdict.advice is not None and verdict.advice.word == "cannot tell"

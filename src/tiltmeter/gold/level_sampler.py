@@ -18,6 +18,7 @@ from tiltmeter.gold.sampler import CLOSING_LABELS, CLOSING_STEPS, Row, is_closin
 from tiltmeter.stats.bets_below import DECAY, LEAST_VARIANCE, PRIOR
 from tiltmeter.stats.gold_surrogate import WIDTH, GoldSurrogate
 from tiltmeter.stats.level_drop import window_length
+from tiltmeter.stats.returning_prompts import STEPS, ReturningPrompts
 from tiltmeter.stats.sampled_level import LOWEST_VALUE
 
 SLOPE_SHARE = 0.02  # of rollouts: enough for the slope
@@ -84,6 +85,7 @@ class LevelDraw:
     window: int = -1  # that the groups are compared with; -1: none
     labelled: tuple[int, int] = (1, 1)  # answers of each group, of at most so many that it has
     opened: OpenedWindow | None = None
+    come_back: bool | None = None  # whether prompts do; None: not known yet
 
     def rows(self, attempt: int, step: int) -> list[Row]:
         """Every answer to be labelled, once."""
@@ -139,6 +141,7 @@ class LevelSampler:
         self._requests: dict[int, tuple[int, int]] = {}  # by window that was drawn, attempt and step of its request
         self._belief = [0.0, 0.0, 0.0]  # groups against the window in use, sum of -u, sum of u²; decayed
         self._harder = [0.0, 0.0, 0.0]  # prompts of late, sum of gaps of reference and own value, of squares; decayed
+        self._come_back: bool | None = None  # whether prompts do, by the first steps
         self._numbers = [0.0, 0.0, 0.0, 0.0]  # rows, labels drawn, steps, parts of labels
 
     def draw(
@@ -173,10 +176,20 @@ class LevelSampler:
                     values.get(prompts[k]),
                 )
             )  # fmt: skip
-        draw = LevelDraw(tuple(groups_of_now), active, (size, most), opened)
+        if self._come_back is None and self._numbers[2] >= STEPS and self.recall is not None:
+            self._come_back = self._look_for_prompts(attempt, step)
+        draw = LevelDraw(tuple(groups_of_now), active, (size, most), opened, self._come_back)
         self._numbers[1] += len(draw.rows(attempt, step))
         self._remember(attempt, step, terms)
         return draw
+
+    def _look_for_prompts(self, attempt: int, step: int) -> bool | None:
+        prompts = ReturningPrompts()
+        for one in range(step - STEPS, step):
+            stored = self.recall(attempt, one) if self.recall else None
+            if stored is not None:
+                prompts.add(stored[2])
+        return prompts.decide()
 
     def _references(self, window: int, prompts: Sequence[str]) -> dict[str, float]:
         """The reference values of a step's prompts; none while those of late are harder by themselves than these say.
@@ -354,6 +367,7 @@ class LevelSampler:
             "requests": [[number, *place] for number, place in self._requests.items()],
             "belief": self._belief,
             "harder": self._harder,
+            "come_back": self._come_back,
             "numbers": self._numbers,
         }
 
@@ -370,7 +384,7 @@ class LevelSampler:
             number: self._values.get(number) or dict(values(*self._requests[number])) for number in self._opened
         }
         self._belief, self._numbers = list(state["belief"]), list(state["numbers"])
-        self._harder = list(state.get("harder", self._harder))
+        self._harder, self._come_back = list(state.get("harder", self._harder)), state.get("come_back")
 
 
 def split_share(share: float) -> tuple[float, float]:
@@ -386,13 +400,16 @@ def split_share(share: float) -> tuple[float, float]:
 
 
 def level_readings(draw: LevelDraw, attempt: int, step: int, gold: Mapping[Row, float]) -> list[Reading]:
-    """`gold.answers`, mean gold of the answers that were drawn; `gold.reference`, of a window that was opened; and
-    `gold.change`, what groups of now are worth against such a window. Keys say which."""
+    """`gold.answers`, mean gold of the answers that were drawn, whose key is whether prompts come back;
+    `gold.reference`, of a window that was opened; and `gold.change`, what groups of now are worth against such a one,
+    whose keys say which."""
     readings = []
     values = [gold[row] for group in draw.groups for row in ((attempt, step, one) for one in group.rows) if row in gold]
     if values:
         error = float(np.std(values, ddof=1)) / sqrt(len(values)) if len(values) > 1 else None
-        readings.append(Reading(attempt, step, "gold.answers", float(np.mean(values)), len(values), error))
+        come_back = () if draw.come_back is None else (int(draw.come_back),)
+        mean = float(np.mean(values))
+        readings.append(Reading(attempt, step, "gold.answers", mean, len(values), error, keys=come_back))
     if us := group_changes(draw, attempt, step, gold):
         keys: tuple[int, ...] = (draw.window, *draw.labelled)
         in_window = [group for group in draw.groups if group.value is not None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
 STEPS = 20  # with groups whose gold is known, after which it is decided
@@ -21,11 +21,11 @@ class ReturningPrompts:
 
     come_back: bool | None = field(default=None, init=False)  # None: not decided yet
     _steps: int = field(default=0, init=False, repr=False)
-    _early: set[int] = field(default_factory=set, init=False, repr=False)
+    _early: set[Hashable] = field(default_factory=set, init=False, repr=False)
     _again: int = field(default=0, init=False, repr=False)
     _groups: int = field(default=0, init=False, repr=False)
 
-    def add(self, prompts: Iterable[int]) -> None:
+    def add(self, prompts: Iterable[Hashable]) -> None:
         """The prompts of a step's groups, as keys that are equal where the prompt is."""
         if self.come_back is not None:
             return
@@ -35,5 +35,11 @@ class ReturningPrompts:
         self._groups += len(keys)
         self._early.update(keys)
         if self._steps >= STEPS:
+            self.decide()
+
+    def decide(self) -> bool | None:
+        """By the steps that there are; None: none had a group."""
+        if self.come_back is None and self._groups:
             self.come_back = self._again >= SEEN_AGAIN * self._groups
             self._early.clear()
+        return self.come_back

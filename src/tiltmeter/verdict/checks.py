@@ -80,12 +80,12 @@ class _GoldEvidence:
 
     @classmethod
     def of(cls, run_facts: RunFacts) -> _GoldEvidence:
-        spans = run_facts.spans()
+        spans, (missing, requested, _) = run_facts.spans(), run_facts.missing_labels
         least = max([1, *(int(part["least"]) for part in _alarm_parts(run_facts))])
         return cls(
             least,
             run_facts.bets >= least and run_facts.gold_differs,
-            run_facts.labels_requested > 0 and run_facts.unanswered > MISSING_SHARE * run_facts.labels_requested,
+            missing > MISSING_SHARE * requested,
             [at for at in run_facts.evaluations if at[1] < spans.get(at[0], -1)],
             [at for at in run_facts.traps if _is_recent(run_facts, at[:2], RECENT_STEPS, spans)],
             bool(run_facts.traps),

@@ -59,10 +59,10 @@ def awaited_text(run_facts: RunFacts) -> str:
 def gold_reason(run_facts: RunFacts, least: int, lacking: bool, evaluated: bool) -> str:
     enough = run_facts.bets >= least
     if lacking:
-        share = run_facts.unanswered / run_facts.labels_requested
+        missing, requested, where = run_facts.missing_labels
         return (
-            f"{run_facts.gold_error or 'labels are missing'}; {run_facts.unanswered} of {run_facts.labels_requested} "
-            f"never came ({share:.0%}), and each counts in favour of the run: fix the gold source"
+            f"{run_facts.gold_error or 'labels are missing'}; {missing} of {requested} labels{where} never came "
+            f"({missing / requested:.0%}), and each counts in favour of the run: fix the gold source"
         )
     if run_facts.traps and not (enough and run_facts.gold_differs) and not evaluated:
         return f"judged by traps: {traps_text(run_facts)}"

@@ -47,6 +47,8 @@ from tiltmeter.verdict.slices import SliceTable
 #: Readings that say how gold stands, and what else stop advice looks at.
 GOLD_READINGS = ("gold.mean", "gold.answers", "gold.level", "gold.slope", "gold.duel", "eval.*")
 TRAPS = "gold.traps"
+LAST_STEPS = 20  # with labels: of those too, few may be missing
+LEAST_MISSING = 10  # labels among them, below which chance may have it
 ROUNDING = 1e-9  # of a bet: one below carries no evidence, as where gold is the same for every answer to a prompt
 DRIFT_READINGS = ("policy.kl.k3", "policy.entropy_ratio", "training.checkpoint")
 
@@ -161,6 +163,7 @@ class RunFacts:
     judges: list[str] = field(default_factory=list)  # names of all gold sources that labels came from
     labels_requested: int = 0  # labels, answered or not, of steps that are closed
     unanswered: int = 0  # of those
+    last_labels: list[tuple[int, int]] = field(default_factory=list)  # the same two, of the last steps with labels
     onset: OnsetEstimated | None = None  # from labels of the past, after the newest alarm that has them
     gold_cost: str = ""  # the share that is labelled, and why, where it was chosen by cost
     gold_error: str = ""  # why labels are missing, of the newest step that lacks any
@@ -237,6 +240,8 @@ class RunFacts:
             self.slices.add(event.attempt, event.step, payload.measured)
             for prompts in payload.measured.get("gold.prompts", [])[5:6]:
                 self.prompts.add(prompts)
+            for come_back in payload.measured.get("gold.answers", [])[5:6]:
+                self.prompts.come_back = bool(come_back[0])
         match payload:
             case AttemptOpen() as opened:
                 self.attempts[event.attempt] = opened.facts
@@ -359,6 +364,7 @@ class RunFacts:
         self.unlabelled.pop((attempt, step), None)
         self.labels_requested += closed.asked
         self.unanswered += closed.missing
+        self.last_labels = [*self.last_labels, (closed.asked, closed.missing)][-LAST_STEPS:]
         self.labels += closed.answered
         self.gold_differs |= closed.gold_differs
         self.labels_whole_steps = closed.whole
@@ -370,6 +376,14 @@ class RunFacts:
             if self.gold is not None and self.gold["name"] not in self.judges:
                 self.judges.append(self.gold["name"])
         self._add_bets(attempt, step, closed)
+
+    @property
+    def missing_labels(self) -> tuple[int, int, str]:
+        """Labels that never came, of how many, and of which steps: of the last ones where these lack more."""
+        requested, missing = (sum(one[at] for one in self.last_labels) for at in (0, 1))
+        if missing >= LEAST_MISSING and missing * self.labels_requested > self.unanswered * requested:
+            return missing, requested, f" of the last {len(self.last_labels)} labelled steps"
+        return self.unanswered, self.labels_requested, ""
 
     @property
     def _alarm_readings(self) -> list[str]:
