@@ -457,13 +457,20 @@ def test_gold_that_is_the_reward_is_refused_under_whatever_name(tmp_path: Path) 
 
 
 def test_nothing_on_the_training_side_can_read_gold() -> None:
-    """Gold that a reward function could see would be a second proxy: adapters get no handle to labels."""
+    """Gold that a reward function could see would be a second proxy: adapters get no handle to labels.
+
+    Anchors alone ask for labels there; `attach` alone knows them, and what they write is a mean by round.
+    """
     rewards = (SRC / "gold" / folder for folder in ("checks", "guards", "traps"))
     sources = [*SRC.glob("adapters/**/*.py"), *(one for folder in rewards for one in folder.glob("*.py"))]
     sources += [SRC / "rewards.py", SRC / "rundir" / "writer.py"]
     at_attach = ("tiltmeter.gold.try_gold", "tiltmeter.gold.find_gold")  # before the first step
     allowed = ("tiltmeter.gold.checks", "tiltmeter.gold.guards", "tiltmeter.gold.traps", *at_attach)
     assert len(sources) > 40
+    anchors = SRC / "adapters" / "trl" / "anchors.py"
+    sources.remove(anchors)
+    importing = [path.name for path in SRC.glob("**/*.py") if "adapters.trl.anchors import" in path.read_text()]
+    assert importing == ["attach.py"]
     for path in sources:
         tree = ast.parse(path.read_text())
         for node in ast.walk(tree):

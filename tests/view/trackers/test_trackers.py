@@ -185,7 +185,7 @@ def test_each_alert_is_posted_once_with_what_to_do(run: RunDirectory, receiver: 
     assert tell(run, ("webhook", receiver.url)) == {}
     alarm, warning = receiver.taken
     assert alarm["title"] == "Alarm: gold.prompts down in hacked" and alarm["level"] == "ERROR"
-    assert (alarm["step"], alarm["onset"], alarm["detector"], alarm["run"]) == (58, 47, "gold_loss", "hacked")
+    assert (alarm["step"], alarm["onset"], alarm["detector"], alarm["run"]) == (57, 47, "gold_loss", "hacked")
     (known,) = judge_run(run)[0].alarms
     assert [alarm[name] for name in ("onset", "onset_low", "onset_high")] == [
         known.onset, known.onset_low, known.onset_high
@@ -667,7 +667,7 @@ def test_tensorboard_reads_back_every_reading_and_the_alarms_as_text(run: RunDir
             assert at == [pytest.approx(packed[0], rel=1e-6)]
     texts = events_of(tmp_path / "tb")
     shown = [one.tensor_proto.string_val[0].decode() for one in texts.Tensors("tiltmeter/alarms")]
-    assert texts.Tensors("tiltmeter/alarms")[0].step == 58 and len(shown) == 2
+    assert texts.Tensors("tiltmeter/alarms")[0].step == 57 and len(shown) == 2
     assert "What helps:" in shown[0] and "\\<script\\>" in shown[1] and "\\[x\\](" in shown[1]
     assert "\x1b" not in shown[1] and "\u202e" not in shown[1]
     assert texts.Tensors("tiltmeter/verdict")[0].tensor_proto.string_val[0].startswith(b"**ACT**")
