@@ -184,12 +184,13 @@ class LevelSampler:
         return draw
 
     def _look_for_prompts(self, attempt: int, step: int) -> bool | None:
+        """Whether prompts came back in the last steps; None: not all of these can be read."""
         prompts = ReturningPrompts()
         for one in range(step - STEPS, step):
             stored = self.recall(attempt, one) if self.recall else None
             if stored is not None:
                 prompts.add(stored[2])
-        return prompts.decide()
+        return prompts.come_back
 
     def _references(self, window: int, prompts: Sequence[str]) -> dict[str, float]:
         """The reference values of a step's prompts; none while those of late are harder by themselves than these say.

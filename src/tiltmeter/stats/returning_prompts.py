@@ -35,11 +35,5 @@ class ReturningPrompts:
         self._groups += len(keys)
         self._early.update(keys)
         if self._steps >= STEPS:
-            self.decide()
-
-    def decide(self) -> bool | None:
-        """By the steps that there are; None: none had a group."""
-        if self.come_back is None and self._groups:
             self.come_back = self._again >= SEEN_AGAIN * self._groups
             self._early.clear()
-        return self.come_back

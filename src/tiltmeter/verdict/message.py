@@ -12,7 +12,7 @@ from tiltmeter.data.slices import reading_of, slice_of, slice_words
 from tiltmeter.verdict.checks import CHECKS, NO_COMPLETIONS
 from tiltmeter.verdict.gold_standing import ANCHORS
 from tiltmeter.verdict.run_facts import RunFacts
-from tiltmeter.verdict.stop_advice import Advice
+from tiltmeter.verdict.stop_advice import HARDER, Advice
 from tiltmeter.verdict.verdict import NEW_PROMPTS, Verdict
 
 LONGEST = 240  # characters of a line
@@ -35,6 +35,7 @@ ALARM_WORDS = {
     COVERAGE: "different prompts get the same answers",
 }
 UNJUDGED = ("gold.traps", COVERAGE)  # alarms that rest on nobody's judgement
+ASK_AGAIN = "ask fixed prompts again, attach(anchors=32) or run.evaluate(step, value, n); look at the completions"
 #: What to do about a check that failed, where its own sentence does not say.
 CHECK_FIXES = {
     "monitor": "measure what is stored: tiltmeter watch {place}",
@@ -145,7 +146,7 @@ def _state(verdict: Verdict, run_facts: RunFacts) -> str:
         case "WATCH":
             return "no alarm, but something needs a look"
     when = "so far" if verdict.as_of is None else f"as of step {verdict.as_of}"
-    return f"healthy {when}, by {_evidence(run_facts)}"
+    return f"healthy {when}, by {_evidence(verdict, run_facts)}"
 
 
 def _alarm_words(alarm: Alarm) -> str:
@@ -206,7 +207,9 @@ def _is_short(run_facts: RunFacts) -> bool:
     return run_facts.bets < _needed(run_facts)
 
 
-def _evidence(run_facts: RunFacts) -> str:
+def _evidence(verdict: Verdict, run_facts: RunFacts) -> str:
+    if verdict.advice is not None and verdict.advice.source.startswith(ANCHORS):
+        return f"{len(run_facts.history[verdict.advice.source])} rounds of anchors"
     if run_facts.labels:
         return re.sub(r"\d{4,}", lambda number: f"{int(number[0]):,}", run_facts.labels_text)
     if run_facts.checkpoints.points:
@@ -350,15 +353,14 @@ def _fix(verdict: Verdict, run_facts: RunFacts, place: str) -> str:
         best_step = None if advice is None or advice.best is None else advice.best.step
         keep = "" if best_step is None else f"; the best checkpoint so far is that of step {best_step}"
         return f"{'go on' if live else 'nothing needs doing'}{keep}"
-    if advice is not None and advice.doubt and not advice.lower:
-        return f"look at gold of each slice: tiltmeter show {place} --more"
-    is_lower = advice is not None and advice.lower and run_facts.prompts.come_back is False
-    if is_lower or (verdict.state == "WATCH" and verdict.warnings and verdict.warnings[0].detector == NEW_PROMPTS):
-        return "ask fixed prompts again, attach(anchors=32) or run.evaluate(step, value, n); look at the completions"
+    if verdict.state == "WATCH" and verdict.warnings and verdict.warnings[0].detector == NEW_PROMPTS:
+        return ASK_AGAIN
     if verdict.state == "WATCH":
         helps = best.fix.partition("; ")[0] if best is not None and best.fix else ""
         return helps or "look at the completions; go on if they are what you want"
     failed = _first_failed(verdict)
+    if failed == "gold_level" and advice is not None and advice.doubt:
+        return ASK_AGAIN if advice.doubt == HARDER else f"look at gold of each slice: tiltmeter show {place} --more"
     if failed == "gold" and _nothing_differs(run_facts):
         return "print the reward and the gold of a few completions: one of them does not look at the completion"
     if failed == "gold" and run_facts.labels and _is_short(run_facts):

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain
 from statistics import fmean, median
 from typing import Any, Literal, get_args
 
@@ -240,8 +241,8 @@ class RunFacts:
             self.slices.add(event.attempt, event.step, payload.measured)
             for prompts in payload.measured.get("gold.prompts", [])[5:6]:
                 self.prompts.add(prompts)
-            for come_back in payload.measured.get("gold.answers", [])[5:6]:
-                self.prompts.come_back = bool(come_back[0])
+            for come_back in chain(*payload.measured.get("gold.answers", [])[5:6]):
+                self.prompts.come_back = bool(come_back)
         match payload:
             case AttemptOpen() as opened:
                 self.attempts[event.attempt] = opened.facts

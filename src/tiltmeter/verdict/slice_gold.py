@@ -40,7 +40,7 @@ def advise_on_slices(
     >>> advice.word, advice.why
     ('stop', 'gold in environment b is lower than at steps 0 to 19, where it was 0.50: it is 0.10')
     """
-    if advice is not None and fallen is not None and _is_mix(gold, *fallen):
+    if advice is not None and advice.word == "stop" and fallen is not None and _is_mix(gold, *fallen):
         by_slices = advise_on_slices(replace(advice, word="continue", lower=False), gold)
         why = "gold of the run is lower because environments of lower gold joined; with the shares of before it is not"
         if by_slices is None or by_slices.word == "continue":

@@ -26,7 +26,8 @@ MAX_KL = 100.0  # nats of KL to the reference; beyond it, gold should have risen
 MIN_ENTROPY_RATIO = 0.2  # of the entropy at the start
 
 CHECKPOINT = "training.checkpoint"
-ASK_AGAIN = "anchors, or an evaluation on fixed prompts, would tell"
+HARDER = "gold is lower than it was: worse answers or harder prompts"
+ASK_AGAIN = "harder prompts would look the same; anchors, or an evaluation on fixed prompts, would tell"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,20 +112,20 @@ def advise_on_gold(
         return Advice("cannot tell", why, None, None, "")
     saved_steps = sorted({at for at in checkpoints if at <= step})
     best = standing.checkpoint(saved_steps, open_alarms)
-    curve, doubt = standing.curve, ""
+    curve, doubt, look = standing.curve, "", standing.curve.last_look
+    lower = look is not None and look.is_lower
     if open_alarms:
         word, why = _stop(_alarm_reason(standing.date(open_alarms)))
     elif standing.source == PAIR_LEVEL:
         word, why = _decide_by_pairs(step, series, curve)
     else:
         word, why = _decide(step, series, curve)
-        if word == "stop" and standing.fallen is not None and new_prompts and not standing.source.startswith("eval."):
-            word, doubt = "cannot tell", "gold is lower than it was: worse answers or harder prompts"
-            why = f"{why}. No prompt comes back, so harder prompts would look the same; {ASK_AGAIN}"
+        if lower and new_prompts and not standing.source.startswith("eval."):
+            doubt = HARDER
+            if standing.fallen is not None:
+                word, why = "cannot tell", f"{why}. No prompt comes back, so {ASK_AGAIN}"
     if saved_steps and best is None:
         why += "; no checkpoint has gold around it" + (" from before the onset" if open_alarms else "")
-    look = curve.last_look
-    lower = look is not None and look.is_lower
     fall = None if look is None else look.fall
     as_of = None if curve.excludes_loss else curve.held_step
     return Advice(word, why, best, standing.latest, standing.source, fall, lower, curve.excludes_loss, as_of, doubt)

@@ -21,7 +21,7 @@ from tiltmeter.verdict.checkpoint_advice import advise_on_checkpoints
 from tiltmeter.verdict.checks import CHECKS, RECENT_STEPS, Ages, HealthCheck, run_checks
 from tiltmeter.verdict.event_log import EventLog
 from tiltmeter.verdict.evidence_words import evidence_text, source_text
-from tiltmeter.verdict.gold_standing import ANCHORS, GoldLevel, GoldStanding
+from tiltmeter.verdict.gold_standing import ANCHORS, PAIR_LEVEL, GoldLevel, GoldStanding
 from tiltmeter.verdict.page_snapshot import PageSnapshot
 from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter.verdict.slice_gold import advise_on_slices
@@ -95,7 +95,8 @@ def dated_alarms(run_facts: RunFacts) -> tuple[Alarm, ...]:
 def _advice_and_gold(run_facts: RunFacts) -> tuple[Advice | None, GoldStanding | None]:
     if run_facts.advice is None or run_facts.advice[0] != run_facts.changes:
         advice, gold = read_gold(run_facts)
-        fallen = gold.fallen if gold is not None and not run_facts.open_alarms("alarm") else None
+        is_by_level = gold is not None and gold.source != PAIR_LEVEL and not run_facts.open_alarms("alarm")
+        fallen = gold.fallen if gold is not None and is_by_level else None
         advice = advise_on_checkpoints(run_facts) or advise_on_slices(advice, run_facts.slices.gold, fallen)
         run_facts.advice = run_facts.changes, advice, gold
     return run_facts.advice[1:]
@@ -126,10 +127,11 @@ def decide(
     why = checks[failed[0]].why if failed and failed[0] in checks else "not examined"
     if advice is not None and advice.word == "cannot tell" and not failed and not advice.source and run_facts.traps:
         advice = replace(advice, word="continue", why=checks["gold_level"].why)  # by traps alone
-    warnings = tuple(sorted(warnings, key=lambda one: one.detector in REMARKS))  # what is evidence first
-    if advice is not None and advice.source.startswith(ANCHORS):  # the same prompts tell whether it is a loss
-        warnings = tuple(one for one in warnings if one.detector != NEW_PROMPTS)
-    harder = next((one.summary for one in warnings if one.detector == NEW_PROMPTS and not alarms), "")
+    # Anchors tell whether gold of new prompts is lower because it was lost.
+    remarks = REMARKS | {NEW_PROMPTS} if advice is not None and advice.source.startswith(ANCHORS) else REMARKS
+    warnings = tuple(sorted(warnings, key=lambda one: one.detector in remarks))  # what is evidence first
+    evidence = [one for one in warnings if one.detector not in remarks]
+    harder = next((one.summary for one in evidence if one.detector == NEW_PROMPTS and not alarms), "")
     if harder and advice is not None and (advice.lower or advice.word != "stop"):
         advice = replace(advice, word="cannot tell", why=harder)
         failed = [name for name in failed if name != "gold_level"]  # the warning says it
@@ -138,7 +140,7 @@ def decide(
         advice = replace(advice, word="continue", why=f"as of step {as_of}; {advice.why}")
         failed = []
     stop = advice is not None and advice.word == "stop"
-    warning = next((one for one in warnings if one.detector not in REMARKS), None)
+    warning = evidence[0] if evidence else None
     telling = (one for one in run_facts.findings.values() if one.failure not in REMARKS)
     finding = max(telling, key=lambda item: item.confidence, default=None)
     agreement, gain = read_agreement_and_gain(run_facts)

@@ -19,7 +19,7 @@ import numpy as np
 from tiltmeter.adapters.arguments import ANCHOR_SHARE, LEAST_ANCHORS, Anchors
 from tiltmeter.adapters.custom_loop import Run
 from tiltmeter.adapters.gold_file import absolute_name
-from tiltmeter.adapters.trl.asked_apart import as_evaluation
+from tiltmeter.adapters.trl.as_evaluation import as_evaluation
 from tiltmeter.adapters.trl.gold_facts import rows_of_step
 from tiltmeter.adapters.trl.rollouts import Rollouts, distinct_names
 from tiltmeter.adapters.trl.tool_rows import end_tokens

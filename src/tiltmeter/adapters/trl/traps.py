@@ -1,7 +1,7 @@
 """Asks a TRL trainer's policy a few traps between steps, as an evaluation does: measured, never trained on.
 
 A trap is generated and scored by the trainer's own methods with the model in evaluation mode, after a step's update
-and before the next batch; `asked_apart.py` puts everything back.
+and before the next batch; `as_evaluation.py` puts everything back.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tiltmeter.adapters.custom_loop import Run
-from tiltmeter.adapters.trl.asked_apart import as_evaluation
+from tiltmeter.adapters.trl.as_evaluation import as_evaluation
 from tiltmeter.adapters.trl.rollouts import Rollouts
 from tiltmeter.data.batches import from_tensor
 from tiltmeter.errors import AttachError, Boundary, describe_error, warn_user
