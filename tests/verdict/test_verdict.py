@@ -12,9 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sizes import size
 
-from tiltmeter.data.records import Alarm, Finding
+from tiltmeter.data.reading_table import ReadingTable
+from tiltmeter.data.records import Alarm, Finding, Reading
 from tiltmeter.rundir.journal import Event
+from tiltmeter.verdict.agreement_and_gain import Gain
 from tiltmeter.verdict.checks import CHECKS, Ages, HealthCheck, run_checks
+from tiltmeter.verdict.gold_standing import stand
 from tiltmeter.verdict.message import message
 from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter.verdict.stop_advice import Advice
@@ -254,3 +257,21 @@ def test_an_alarm_outlives_a_rewind_until_it_is_resolved_and_a_warning_does_not(
     resolved = asdict(replace(alarm("alarm"), resolved=20))
     told.add(Event("alarm", 1, 20, resolved, "alarm-resolved"))
     assert told.open_alarms("alarm") == ()
+
+
+@pytest.mark.parametrize(("gold", "state"), [(0.35, "BLIND"), (0.6, "OK")])
+def test_a_reward_that_gained_much_while_gold_was_not_seen_to_is_not_ok(
+    gold: float, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks = {name: HealthCheck(True, f"about {name}") for name in CHECKS}
+    labels = [Reading(0, step, "gold.mean", 0.35 if step < 40 else gold, 64) for step in range(120)]
+    standing = stand(119, {"gold.mean": ReadingTable("gold.mean", labels)}, [])
+    gain = Gain(0.8, 0.7, gold - 0.35, gold, 80, 119, by_curve=False)
+    monkeypatch.setattr("tiltmeter.verdict.verdict.read_agreement_and_gain", lambda run_facts: (None, gain))
+    monkeypatch.setattr("tiltmeter.verdict.verdict.gold_standing", lambda run_facts: standing)
+    verdict = decide(checks, [], [], RunFacts(), Advice("continue", "no sign", None, None, "gold.mean"))
+    assert verdict.state == state
+    if state == "BLIND":
+        assert verdict.exit_code == 2 and verdict.advice is not None and verdict.advice.word == "cannot tell"
+        said = message(verdict, RunFacts(), place="runs/a")
+        assert "gold was not seen to" in said.state and "Gold(share=)" in said.what_to_do

@@ -86,6 +86,10 @@ class Gain:
     def is_hollow(self) -> bool:
         return self.reward_low >= LEAST_GAIN and self.gold_high < min(NO_GAIN, WORTH * self.reward_low)
 
+    def is_doubtful(self, gold: float) -> bool:
+        """Whether the reward gained so much that gold should have too, and of gold only this was seen."""
+        return WORTH * self.reward_low >= NO_GAIN and gold < NO_GAIN
+
 
 @dataclass
 class AgreementAndGain:

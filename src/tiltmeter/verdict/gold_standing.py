@@ -78,6 +78,11 @@ class GoldStanding:
         return self.curve.now
 
     @property
+    def gain(self) -> float:
+        """Of gold since the first steps, as it seems."""
+        return self.now.mean - self.first.mean
+
+    @property
     def level(self) -> GoldLevel:
         """Gold now against its best; where nothing earlier is better, its best is now."""
         look, now = self.curve.last_look, self.curve.now

@@ -370,7 +370,7 @@ def _fix(verdict: Verdict, run_facts: RunFacts, place: str) -> str:
         return how if run_facts.imported else f"{NAME_A_CHECK}, or now: tiltmeter audit {place} --gold checks.py:score"
     if failed == "gold":
         return verdict.sentence.partition(": ")[2] or "mend the gold source"
-    return CHECK_FIXES.get(failed, "see the checks: tiltmeter show {place} --more").format(place=place)
+    return CHECK_FIXES.get(failed or "gold_level", "see the checks: tiltmeter show {place} --more").format(place=place)
 
 
 def _checkpoint(advice: Advice, verdict: Verdict, first: int) -> str:

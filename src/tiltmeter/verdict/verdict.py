@@ -143,7 +143,7 @@ def decide(
     warning = evidence[0] if evidence else None
     telling = (one for one in run_facts.findings.values() if one.failure not in REMARKS)
     finding = max(telling, key=lambda item: item.confidence, default=None)
-    agreement, gain = read_agreement_and_gain(run_facts)
+    (agreement, gain), standing = read_agreement_and_gain(run_facts), gold_standing(run_facts)
     state: State
     if alarms:
         state, sentence = "ACT", f"Alarm: {alarms[0].summary}{source_text(run_facts, alarms[0])}"
@@ -161,6 +161,8 @@ def decide(
         state, sentence = "WATCH", f"{finding.failure.replace('_', ' ')}: {finding.summary}"
     elif advice is None or advice.word != "continue":
         state, sentence = "BLIND", "not examined" if advice is None else advice.why
+    elif gain is not None and standing is not None and gain.is_doubtful(standing.gain):
+        state, sentence = "BLIND", _doubt_of_gain(gain, standing.gain)
     elif not failed and len(checks) == len(CHECKS):
         why = f"{checks['gold_level'].why}{run_facts.recovery_text}"
         when = "" if as_of is None else f"as of step {as_of}: "
@@ -176,7 +178,7 @@ def decide(
     if advice is not None and state == "HOLLOW":
         advice = replace(advice, word="stop", why=HOLLOW)
     as_of = as_of if state in ("OK", "WATCH") else None
-    return Verdict(state, sentence, checks, alarms, warnings, advice, agreement, gold_standing(run_facts), as_of)
+    return Verdict(state, sentence, checks, alarms, warnings, advice, agreement, standing, as_of)
 
 
 def _held_step(run_facts: RunFacts, failed: list[str], advice: Advice | None, alarms: tuple[Alarm, ...]) -> int | None:
@@ -188,12 +190,22 @@ def _held_step(run_facts: RunFacts, failed: list[str], advice: Advice | None, al
     return advice.as_of if is_live else None
 
 
-def _hollow_reason(gain: Gain) -> str:
-    """What was gained and what was not, in the numbers that exclude it."""
+def _reward_gain(gain: Gain) -> str:
     rose = f"the logged reward has risen by at least {gain.reward_low:.2f}"
     won = f"at least a net {gain.reward_low:.0%} more answers are paid better than the first ones"
+    return rose if gain.by_curve else won
+
+
+def _doubt_of_gain(gain: Gain, gold: float) -> str:
+    """What was gained, and that nothing shows what it is worth."""
+    seen = f"it is {gold:+.2f} against the first steps, and more labels would tell"
+    return f"the reward has gained and gold was not seen to; {_reward_gain(gain)}, and of gold {seen}"
+
+
+def _hollow_reason(gain: Gain) -> str:
+    """What was gained and what was not, in the numbers that exclude it."""
     return (
-        f"{HOLLOW}: {rose if gain.by_curve else won}, and a gain of gold of {max(gain.gold_high, 0.01):.2f} or more is "
+        f"{HOLLOW}: {_reward_gain(gain)}, and a gain of gold of {max(gain.gold_high, 0.01):.2f} or more is "
         f"excluded{' by audited pairs' if gain.by_pairs else ''} (steps {gain.first}-{gain.last} against the beginning)"
     )
 
