@@ -117,14 +117,15 @@ def test_gold_that_is_lost_is_an_alarm_though_the_slope_does_not_turn(tmp_path: 
     assert replay(run, Config.standard()).difference is None
 
 
-def test_a_reward_that_doubles_while_gold_is_flat_is_no_alarm(tmp_path: Path) -> None:
+def test_a_reward_that_doubles_while_gold_is_flat_is_blind_and_no_alarm(tmp_path: Path) -> None:
     run = opened(tmp_path / "run")
     for step in range(PLANTED_STEPS):
         run.write(planted("flat", step), 0, {"counters": {"seen": step + 1, "written": step + 1}, "time": time.time()})
     run.close_rank(0, 0, {"seen": PLANTED_STEPS})
     measure(run)
     verdict, _, _ = judge_run(run)
-    assert verdict.alarms == () and verdict.exit_code == 0
+    assert verdict.alarms == () and (verdict.state, verdict.exit_code) == ("BLIND", 2)
+    assert "the reward has gained and gold was not seen to" in verdict.sentence
     assert verdict.advice is not None and verdict.advice.fall is not None and verdict.advice.fall < 0.15
 
 

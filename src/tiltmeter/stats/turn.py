@@ -34,7 +34,7 @@ COIN = (
     0.8  # of a label's variance m (1 - m), the least that is believed: labels of a step may be sampled without return
 )
 LEAST_GAIN = 4.0  # of tempered log likelihood over a curve that never falls, without which nothing has
-ALARMED_GAIN = 1.0  # the same beside an alarm, which says by itself that something has
+ALARMED_GAIN = 1.0  # the same beside an alarm that says by itself that gold has
 DRAWS = 256  # curves that the average is made of
 INTERVAL = (0.05, 0.5, 0.95)
 BAND = 1.645
@@ -69,11 +69,18 @@ class GoldTurn(NamedTuple):
 
 
 def fit_turn(
-    steps: ArrayLike, values: ArrayLike, counts: ArrayLike, *, until: int | None = None, after: int = 50
+    steps: ArrayLike,
+    values: ArrayLike,
+    counts: ArrayLike,
+    *,
+    until: int | None = None,
+    after: int = 50,
+    least_gain: float = LEAST_GAIN,
 ) -> GoldTurn | None:
     """The turn of gold from mean gold by step (`values`) of so many labels (`counts`); None: too few, or nothing falls.
 
-    `until` is the step of the alarm: the turn is not after it. Steps may have gaps, come in any order and repeat.
+    `until` is the step of the alarm: the turn is not after it. `least_gain`: of tempered log likelihood, below which
+    nothing has turned; `ALARMED_GAIN` where an alarm says that gold fell. Steps may have gaps, any order and repeat.
 
     >>> rng = np.random.default_rng(0)
     >>> gold = np.interp(np.arange(200), [0, 60, 130], [0.5, 0.7, 0.3])
@@ -98,7 +105,7 @@ def fit_turn(
         margin = max(high - low, 4.0 * (last - first) / PLACES) / 2.0
         fine = np.linspace(max(first, low - margin), min(last, high + margin), PLACES // 2 + 1).round()
         belief = _believe(means, np.unique(np.concatenate([places[::2], places[-1:], fine])), end)
-    if belief is None or belief.gain < (LEAST_GAIN if until is None else ALARMED_GAIN):
+    if belief is None or belief.gain < least_gain:
         return None
     low, middle, high = belief.interval
     curve = belief.curve()
