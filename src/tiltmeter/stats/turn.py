@@ -34,7 +34,7 @@ COIN = (
     0.8  # of a label's variance m (1 - m), the least that is believed: labels of a step may be sampled without return
 )
 LEAST_GAIN = 4.0  # of tempered log likelihood over a curve that never falls, without which nothing has
-ALARMED_GAIN = 1.0  # the same beside an alarm that says by itself that gold has
+ALARMED_GAIN = 1.0  # the same beside an alarm, which says by itself that something has
 DRAWS = 256  # curves that the average is made of
 INTERVAL = (0.05, 0.5, 0.95)
 BAND = 1.645
@@ -53,7 +53,8 @@ class GoldTurn(NamedTuple):
     """The last step before gold fell (the median of what is believed) and its 90 % interval.
 
     `top`: where the averaged curve is highest. `weights`: the share of belief at each of `curve.steps`; they sum to 1.
-    Steps may be unevenly spaced: `density` is the weight per step.
+    Steps may be unevenly spaced: `density` is the weight per step. `gain`: of tempered log likelihood over a curve
+    that never falls.
     """
 
     step: int
@@ -62,6 +63,12 @@ class GoldTurn(NamedTuple):
     top: int
     curve: TurnCurve
     weights: Floats
+    gain: float
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether gold has fallen by its own labels, whatever an alarm says."""
+        return self.gain >= LEAST_GAIN
 
     @property
     def density(self) -> Floats:
@@ -69,18 +76,11 @@ class GoldTurn(NamedTuple):
 
 
 def fit_turn(
-    steps: ArrayLike,
-    values: ArrayLike,
-    counts: ArrayLike,
-    *,
-    until: int | None = None,
-    after: int = 50,
-    least_gain: float = LEAST_GAIN,
+    steps: ArrayLike, values: ArrayLike, counts: ArrayLike, *, until: int | None = None, after: int = 50
 ) -> GoldTurn | None:
     """The turn of gold from mean gold by step (`values`) of so many labels (`counts`); None: too few, or nothing falls.
 
-    `until` is the step of the alarm: the turn is not after it. `least_gain`: of tempered log likelihood, below which
-    nothing has turned; `ALARMED_GAIN` where an alarm says that gold fell. Steps may have gaps, any order and repeat.
+    `until` is the step of the alarm: the turn is not after it. Steps may have gaps, come in any order and repeat.
 
     >>> rng = np.random.default_rng(0)
     >>> gold = np.interp(np.arange(200), [0, 60, 130], [0.5, 0.7, 0.3])
@@ -105,13 +105,13 @@ def fit_turn(
         margin = max(high - low, 4.0 * (last - first) / PLACES) / 2.0
         fine = np.linspace(max(first, low - margin), min(last, high + margin), PLACES // 2 + 1).round()
         belief = _believe(means, np.unique(np.concatenate([places[::2], places[-1:], fine])), end)
-    if belief is None or belief.gain < least_gain:
+    if belief is None or belief.gain < (LEAST_GAIN if until is None else ALARMED_GAIN):
         return None
     low, middle, high = belief.interval
     curve = belief.curve()
     usable = np.flatnonzero(curve.steps <= end)
     top = int(curve.steps[usable[np.argmax(curve.level[usable])]])
-    return GoldTurn(round(middle), round(low), round(high), top, curve, belief.by_place)
+    return GoldTurn(round(middle), round(low), round(high), top, curve, belief.by_place, belief.gain)
 
 
 def best_checkpoint(turn: GoldTurn, saved_steps: Iterable[int]) -> int | None:

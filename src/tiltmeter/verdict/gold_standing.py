@@ -17,7 +17,7 @@ import numpy as np
 from tiltmeter.data.reading_table import ReadingTable
 from tiltmeter.data.records import Alarm
 from tiltmeter.stats.gold_curve import GoldCurve, Stretch
-from tiltmeter.stats.turn import ALARMED_GAIN, LEAST_GAIN, GoldTurn, best_checkpoint, fit_turn
+from tiltmeter.stats.turn import GoldTurn, best_checkpoint, fit_turn
 
 PAIR_LEVEL = "gold.level"
 #: Readings of gold, in order of preference: the first present is used; evaluations come last.
@@ -178,8 +178,7 @@ def stand(
     if not source:
         return None
     dated = [alarm for alarm in alarms if alarm.name in DATED]
-    least_gain = LEAST_GAIN if all(alarm.name == SLOPE for alarm in dated) else ALARMED_GAIN
-    turn = _turn(source, usable, min(alarm.data_step for alarm in dated), least_gain) if dated else None
+    turn = _turn(source, usable, min(alarm.data_step for alarm in dated)) if dated else None
     return GoldStanding(source, GoldCurve(usable[source], evaluations=source.startswith("eval.")), turn)
 
 
@@ -208,7 +207,7 @@ def _usable(series: ReadingTable, step: int) -> ReadingTable:
     return series.where((series.steps <= step) & (values >= -1e-9) & (values <= 1.0 + 1e-9))
 
 
-def _turn(source: str, readings: Mapping[str, ReadingTable], until: int, least_gain: float) -> GoldTurn | None:
+def _turn(source: str, readings: Mapping[str, ReadingTable], until: int) -> GoldTurn | None:
     """Of the run's own labels with those of its past; audited pairs come from other prompts at each step, so beside
     labels of the past they are left out."""
     names = [name for name in (source, PAST) if name in readings]
@@ -218,18 +217,20 @@ def _turn(source: str, readings: Mapping[str, ReadingTable], until: int, least_g
         np.concatenate([np.asarray(getattr(one, column), np.float64) for one in series])
         for column in ("steps", "values", "counts")
     )
-    return _fit(steps.tobytes(), values.tobytes(), np.maximum(counts, 1.0).tobytes(), until, least_gain)
+    return _fit(steps.tobytes(), values.tobytes(), np.maximum(counts, 1.0).tobytes(), until)
 
 
 @lru_cache(8)  # asked at every step and by every screen; labels of long after an alarm do not count
-def _fit(steps: bytes, values: bytes, counts: bytes, until: int, least_gain: float) -> GoldTurn | None:
-    table = (np.frombuffer(one, np.float64) for one in (steps, values, counts))
-    return fit_turn(*table, until=until, after=AFTER, least_gain=least_gain)
+def _fit(steps: bytes, values: bytes, counts: bytes, until: int) -> GoldTurn | None:
+    return fit_turn(*(np.frombuffer(one, np.float64) for one in (steps, values, counts)), until=until, after=AFTER)
 
 
 def _with_turn(alarm: Alarm, turn: GoldTurn) -> Alarm:
     if alarm.name not in DATED:
         return alarm
+    if alarm.name == SLOPE and not turn.is_sure:  # both may be right, and a curve fits noise too
+        low, high = min(turn.low, alarm.onset_low), max(min(turn.high, alarm.data_step), alarm.onset_high)
+        return replace(alarm, onset_low=low, onset_high=high)
     at = min(turn.step, alarm.data_step)
     before, today = f"since about step {alarm.onset} ", f"since about step {at} "
     low, high = min(turn.low, at), max(min(turn.high, alarm.data_step), at)
