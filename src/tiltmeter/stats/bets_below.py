@@ -20,6 +20,7 @@ times of a change as in Shin, Ramdas & Rinaldo 2203.03532.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import log, sqrt
 
 import numpy as np
@@ -31,7 +32,7 @@ GRID = np.linspace(0.0, 4.0, 33)  # total stakes, in units of SCALE / standard d
 SCALE = 2.0
 PRICES = -0.5 * GRID**2 - log(2.0) * (GRID == 0.0)
 PRICES = PRICES - np.logaddexp.reduce(PRICES)  # log w_i
-SQUARES = GRID**2
+POWERS = np.array([np.ones_like(GRID), GRID, GRID**2])
 FARTHEST, NEAR = 40.0, 1e-3  # of the error that is looked for, in units of 1 / unit: how far, and how near
 MOST_CURVE = 16.0  # more than how much the price bends: a variance of stakes in [0, 4], and one of what is staked
 PRIOR = 0.08  # standard deviation of a fall, before any was seen
@@ -67,6 +68,11 @@ class BetsBelow:
         """Where D is a sum of independent centred variables with this variance bound (Hoeffding): C = L² v / 2."""
         return cls(SCALE / sqrt(variance), 0.5 * (GRID * SCALE) ** 2)
 
+    @cached_property
+    def _longest(self) -> float:
+        """The total stake that is allowed at most."""
+        return float(GRID[np.isfinite(self.costs)][-1] * self.unit)
+
     @property
     def gap(self) -> float:
         """How far gold was below the level of late; a belief."""
@@ -84,44 +90,48 @@ class BetsBelow:
             self.staked = np.append(self.staked, np.zeros(len(RAMPS)))
         stakes = self._stakes(len(us), top, tolerance)
         if stakes.any():
-            self.log_money += np.log1p(-np.outer(stakes, us + tolerance)).sum(1)
+            self.log_money += np.log1p(stakes[:, None] * -(us + tolerance)).sum(1)
             self.staked += stakes * len(us)
             self._price()
+        count, total, square = len(us), float(us.sum()), float(us @ us)
         self._steps += 1
-        self._count = DECAY * self._count + len(us)
-        self._gap = DECAY * self._gap - float(us.sum())
-        self._square = DECAY * self._square + float((us**2).sum())
-        self._sums += len(us), us.sum(), (us**2).sum()
+        self._count = DECAY * self._count + count
+        self._gap = DECAY * self._gap - total
+        self._square = DECAY * self._square + square
+        self._sums += count, total, square
 
     def _stakes(self, groups: int, top: float, tolerance: float) -> Floats:
         """Of the adaptive part what would grow fastest, by what was seen of the gap and what more stake costs; of each
         ramp what would, if gold had been falling like it since it began."""
         most = MAX_STAKE / (top + tolerance)
-        room = (0.9 * (GRID[np.isfinite(self.costs)][-1] * self.unit) - self.staked) / groups
+        room = (0.9 * self._longest - self.staked) / groups
         adaptive = 0.0
         if self._count > 0.0:
             mean = self._gap / self._count
             variance = max(self._square / self._count - mean**2, LEAST_VARIANCE)
             gap = mean / (1.0 + variance / (self._count * PRIOR**2))
             adaptive = (gap - tolerance - max(self._error, 0.0) - self.reluctance) / variance
-        seen, total, square = self._sums
+        seen, total, square = self._sums.tolist()
         variance = max(square / seen - (total / seen) ** 2, LEAST_RAMP) if seen else FIRST_VARIANCE
-        falls = np.outer(self._steps - np.array(self._starts) + 3, RAMPS).ravel() - tolerance - self.reluctance
-        stakes = np.append(adaptive, falls / variance)
-        return np.asarray(np.minimum(np.minimum(stakes, most), room).clip(0.0), np.float64)
+        since = self._steps - np.array(self._starts) + 3
+        stakes = np.empty(len(self.staked))
+        stakes[0] = adaptive
+        stakes[1:] = ((since[:, None] * RAMPS).ravel() - tolerance - self.reluctance) / variance
+        return np.maximum(np.minimum(np.minimum(stakes, most), room), 0.0)
 
     def _price(self) -> None:
         """The wealth at the error of the level that is worst for it: its logarithm is convex in the error."""
         base, staked = PRICES - self.costs, self.staked / self.unit
         low, high, middle = -FARTHEST, FARTHEST, self._error * self.unit  # in units of 1 / unit of the error
+        powers = np.array([np.ones_like(staked), staked, staked**2])
         for _ in range(60):
             ours, prices = self.log_money - staked * middle, base + GRID * middle
             top_of_ours, top_of_prices = float(ours.max()), float(prices.max())
-            mine, theirs = np.exp(ours - top_of_ours), np.exp(prices - top_of_prices)
-            all_mine, all_theirs = float(mine.sum()), float(theirs.sum())
+            all_mine, mean, square = (powers @ np.exp(ours - top_of_ours)).tolist()
+            all_theirs, price, square_price = (POWERS @ np.exp(prices - top_of_prices)).tolist()
             evidence = top_of_ours + top_of_prices + log(all_mine * all_theirs)
-            mean, price = float(staked @ mine) / all_mine, float(GRID @ theirs) / all_theirs
-            curve = float(staked**2 @ mine) / all_mine - mean**2 + float(SQUARES @ theirs) / all_theirs - price**2
+            mean, price = mean / all_mine, price / all_theirs
+            curve = square / all_mine - mean**2 + square_price / all_theirs - price**2
             low, high = (low, middle) if price > mean else (middle, high)
             newton = middle - (price - mean) / max(curve, 1e-12)
             ahead = newton if low < newton < high else 0.5 * (low + high)

@@ -44,7 +44,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import exp, log
+from math import exp, log, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -233,4 +233,7 @@ def _excess(gaps: Floats) -> float:
     Values are drawn towards the level. Of a step whose prompts are harder than most, as a curriculum chooses them, they
     are too high together; gold that is as it was would look lower. `gaps`: the one less the other, by group.
     """
-    return max(0.0, float(gaps.mean() - gaps.std() / np.sqrt(len(gaps)))) if len(gaps) else 0.0
+    if not (count := len(gaps)):
+        return 0.0
+    mean = float(gaps.sum()) / count
+    return max(0.0, mean - sqrt(max(float(gaps @ gaps) / count - mean**2, 0.0) / count))
