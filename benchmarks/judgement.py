@@ -15,12 +15,7 @@ the record and keeps the others as they were measured, each with its revision; a
 
 from __future__ import annotations
 
-import argparse
-import inspect
-import json
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,16 +23,10 @@ from judged_bounds import measure_curricula, measure_slices
 from judged_curves import measure_healthy_share, measure_onset
 from judged_runs import count_own, count_troubles
 from judged_surfaces import measure_surfaces
-from record import ORIGIN, RESULTS, record, revision, show
+from record_parts import Part, run_parts
 from tiltmeter_lab.tiny.run_files import load_packed
 from tiltmeter_lab.tiny.score import SHARE, estimate_truth, to_trace
 from tiltmeter_lab.watch_run import level_alarm, play
-
-
-class Part(NamedTuple):
-    measure: Callable[..., Mapping[str, object]]
-    runs: int
-    least: int  # runs of the smallest size
 
 
 def measure_tiny(runs: int, seed: int, small: bool) -> dict[str, object]:
@@ -74,50 +63,8 @@ PARTS = {
 DEAR = ("tiny",)  # only where it is named
 
 
-def recorded() -> dict[str, Any]:
-    path = RESULTS / "judgement.json"
-    return json.loads(path.read_text()) if path.exists() else {}
-
-
-def merge(old: Mapping[str, Any], new: Mapping[str, Mapping[str, object]], origin: Mapping[str, object]) -> Any:
-    """The old figures without those of the parts measured anew, and these."""
-    parts = dict(old.get("parts", {}))
-    gone = {figure for name in new for figure in parts.get(name, {}).get("figures", ())}
-    figures = {key: value for key, value in old.items() if key not in {*ORIGIN, "parts", *gone}}
-    for name, measured in new.items():
-        figures |= measured
-        parts[name] = {**origin, "figures": list(measured)}
-    return {**figures, "parts": parts}
-
-
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", help="names with commas between; default: all but the dear ones")
-    parser.add_argument("--names", default="", help="kinds of the parts `troubles` and `own`, with commas between")
-    parser.add_argument("--runs", type=int, help="of each part; default: its own size")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--write", action="store_true", help="record in benchmarks/results/judgement.json")
-    options = parser.parse_args()
-    chosen = options.part.split(",") if options.part else [name for name in PARTS if name not in DEAR]
-    if unknown := set(chosen) - set(PARTS):
-        parser.error(f"unknown part {', '.join(sorted(unknown))}; choose from {', '.join(PARTS)}")
-    if options.write and (options.names or options.quick):
-        parser.error("a record has every kind at full size: leave out --write, or --names and --quick")
-    names = [name for name in options.names.split(",") if name]
-    measured, sizes = dict[str, Mapping[str, object]](), dict[str, int]()
-    for name in chosen:
-        part = PARTS[name]
-        sizes[name] = options.runs or (part.least if options.quick else part.runs)
-        more = {"names": names} if "names" in inspect.signature(part.measure).parameters else {}
-        measured[name] = part.measure(sizes[name], options.seed, options.quick, **more)
-    figures: dict[str, Any] = recorded() if options.write else {}
-    for name, one in measured.items():
-        origin = {"revision": revision(), "runs": sizes[name], "seed": options.seed}
-        figures = merge(figures, {name: one}, origin)
-    show(record("judgement", figures, seed=options.seed, keep=options.write), as_json=options.json)
-    return 0
+    return run_parts("judgement", __doc__ or "", PARTS, DEAR)
 
 
 if __name__ == "__main__":

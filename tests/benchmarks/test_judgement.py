@@ -17,7 +17,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 def judgement(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     before = set(sys.modules)
     monkeypatch.syspath_prepend(str(BENCHMARKS))
-    import judgement as module  # benchmarks are scripts, not a package
+    import record_parts as module  # benchmarks are scripts, not a package
 
     yield module
     for name in set(sys.modules) - before:
