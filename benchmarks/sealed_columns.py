@@ -100,7 +100,7 @@ def _build(
     name: str, good: bool, column: str, why: str, rewards: str, make: Callable[[Random, int], Item],
     says: tuple[str, ...], pay: Pay,
 ) -> Dataset:  # fmt: skip
-    rng, items, seen = Random(f"{name}/rows"), [], set()
+    rng, items, seen = Random(f"{name}/rows"), list[Item](), set[str]()
     for _ in range(20_000):
         item = make(rng, len(items))
         if str(item.row["prompt"]) not in seen:

@@ -114,6 +114,7 @@ def _play(case: Case, folder: Path, steps: int, seed: int) -> dict[str, object]:
         run = tiltmeter.attach(trainer)
         trainer.train()
     verdict = run.verdict(300.0)
+    assert run.directory is not None
     _, facts, _ = judge_run(RunDirectory(run.directory))
     gold = facts.gold or {}
     return {"state": verdict.state, "gold": str(gold.get("name", "")), "says": verdict.sentence[:200]}
