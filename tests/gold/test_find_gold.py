@@ -12,6 +12,9 @@ from tiltmeter.gold.find_gold import TrainingSetup, find_gold, suggest_gold
 TASK = {"test_list": [f"assert add({k}, 1) == {k + 1}" for k in range(10)]}
 
 
+SUMS = [{"prompt": f"What is {k} + 2?", "answer": str(k + 2)} for k in range(20)]
+
+
 def rows(**columns: Any) -> list[dict[str, Any]]:
     return [dict(columns)] * 20
 
@@ -23,11 +26,12 @@ def rows(**columns: Any) -> list[dict[str, Any]]:
         (TrainingSetup({"code": rewards.code(keep_back=0.3)}, rows=rows(**TASK)),
          "tests:keep_back=0.3", "never paid on"),
         (TrainingSetup({"code": rewards.code()}, rows=rows(**TASK)), "", "keep_back=0.3"),
-        (TrainingSetup({"mine": len}, rows=rows(answer="42")), "answers", "'answer'"),
-        (TrainingSetup({"maths": rewards.maths()}, rows=rows(answer="42")), "", "cannot be gold too"),
+        (TrainingSetup({"mine": len}, rows=SUMS), "answers:answer,as=number,trial=yes", "'answer'"),
+        (TrainingSetup({"mine": len}, rows=rows(answer="42")), "", "did not take it because it holds the same"),
+        (TrainingSetup({"maths": rewards.maths()}, rows=SUMS), "", "cannot be gold too"),
         (TrainingSetup({"maths": rewards.maths()}, rows=rows(answer="42"), evaluates=True),
          "", "Evaluations count too"),
-        (TrainingSetup({"m": len}, rows=rows(answer="42") + rows(answer="Paris")), "", "BLIND"),
+        (TrainingSetup({"m": len}, rows=SUMS + rows(prompt="Why?", answer="So it is, as all know")), "", "BLIND"),
         (TrainingSetup({"m": len}, rows=rows(test_list=["assert add(1, 1) == 2" + " " * 40_000])),
          "", "too long to be"),
         (TrainingSetup({"code": rewards.code(keep_back=0.3)}, rows=rows(test_list=["assert add(1, 1) == 2"])), "",

@@ -13,10 +13,11 @@ from tiltmeter.adapters.arguments import Options
 from tiltmeter.adapters.custom_loop import open_run
 from tiltmeter.errors import AttachError
 from tiltmeter.gold import CompletionToLabel, GoldAnswer
+from tiltmeter.gold.answer_check import row_answer
 from tiltmeter.gold.checks.code_tasks import TaskColumns
 from tiltmeter.gold.checks.keep_back import divide_tests
 from tiltmeter.gold.checks.task_shapes import row_tests
-from tiltmeter.gold.task_checks import TaskChecks, name_kept_tests, row_answer
+from tiltmeter.gold.task_checks import TaskChecks, name_kept_tests
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config, load_gold
 from tiltmeter.monitor.replay import replay
@@ -100,9 +101,15 @@ def test_an_answer_that_can_be_compared_is_short_and_has_a_number(row: dict[str,
 
 
 def test_a_row_without_tests_or_answer_has_no_label_and_never_a_zero() -> None:
-    both = labels(TaskChecks("auto"), (ADD, TASK), ("42", {"answer": "42"}), ("x", {"topic": "x"}))
-    assert both[:2] == [1.0, 1.0]
-    assert isinstance(both[2], LookupError) and "topic" in str(both[2])
+    sums = [
+        CompletionToLabel("", 0, 0, k, "slope", f"What is {k} + 2?", f"{k + 2}", {"answer": k + 2}) for k in range(12)
+    ]
+    code = CompletionToLabel("", 0, 0, 12, "slope", "Add.", ADD, TASK)
+    assert TaskChecks("auto").label([code, *sums]) == [1.0] * 13
+    (missing,) = labels(TaskChecks("auto"), ("x", {"topic": "x"}))
+    assert isinstance(missing, LookupError) and "topic" in str(missing)
+    (refused,) = labels(TaskChecks("auto"), ("42", {"answer": "42"}))
+    assert "found 'answer', did not take it because it holds the same in 1 of 1 rows" in str(refused)
 
 
 def test_the_source_of_a_reward_has_its_columns_and_limits() -> None:

@@ -15,13 +15,16 @@ from typing import Any
 
 from tiltmeter.data.batches import plain_text
 from tiltmeter.data.dataset_facts import from_text, to_text
+from tiltmeter.gold.answer_check import refusal_words
+from tiltmeter.gold.answer_columns import ANSWER_COLUMNS, find_answer_column
 from tiltmeter.gold.checks.code_reward import CodeReward
 from tiltmeter.gold.checks.code_tasks import TaskColumns, TaskTests
 from tiltmeter.gold.checks.keep_back import divide_tests
 from tiltmeter.gold.checks.maths_reward import MathsReward
+from tiltmeter.gold.checks.stated_answers import DATE, INDEX0, INDEX1, NUMBER, OPTION, WORDS, YES_NO
 from tiltmeter.gold.checks.task_shapes import SHAPES, recognise, row_tests
 from tiltmeter.gold.guards.guard_inventory import reward_parts
-from tiltmeter.gold.task_checks import ANSWER_COLUMNS, ANSWERS, AUTO, TESTS, name_kept_tests, row_answer
+from tiltmeter.gold.task_checks import ANSWERS, AUTO, TESTS, name_kept_tests
 from tiltmeter.sandbox.contract import SandboxUnavailable
 from tiltmeter.sandbox.opening import open_sandbox
 from tiltmeter.sandbox.recorded_tests import BrokenTask
@@ -30,6 +33,10 @@ __all__ = ["AUTO", "FoundGold", "TrainingSetup", "find_gold", "suggest_gold"]
 
 ROWS = 64  # of the dataset that are looked at
 NEEDED_SHARE = 0.9  # of them that can be checked: with more labels missing than this allows, the verdict is BLIND
+READING_WORDS = {
+    NUMBER: "numbers", OPTION: "options of the prompt", INDEX0: "options, counted from 0",
+    INDEX1: "options, counted from 1", YES_NO: "yes or no", DATE: "dates", WORDS: "words",
+}  # fmt: skip
 TEST_COLUMNS = tuple(shape.tests for shape in SHAPES)
 VERIFIER_NAME = re.compile(r"accura|correct|verif|exact|match|format|test|pass|answer|math|solve", re.I)
 REWARD_MODEL_NAME = re.compile(r"reward[-_ ]?model|(^|[-_/])rm([-_/]|$)|preference|classif|/|-\d+(\.\d+)?b\b", re.I)
@@ -57,9 +64,10 @@ class FoundGold:
 def find_gold(run: TrainingSetup) -> FoundGold:
     """The gold that a run holds.
 
-    >>> gold = find_gold(TrainingSetup({"right": len}, rows=[{"answer": "42"}]))
-    >>> gold.name, gold.lines[0]
-    ('answers', "Gold: the dataset's answers ('answer'), compared with the final answer of every completion.")
+    >>> rows = [{"prompt": f"What is {k} plus 2?", "answer": str(k + 2)} for k in range(12)]
+    >>> gold = find_gold(TrainingSetup({"right": len}, rows=rows))
+    >>> gold.name, gold.lines[0][:44]
+    ('answers:answer,as=number,trial=yes', "Gold: the dataset's answers ('answer'), comp")
     """
     parts = list(reward_parts(run.rewards.values()))
     coders = [part for part in parts if isinstance(part, CodeReward)]
@@ -133,19 +141,26 @@ def _read(row: Mapping[str, Any], columns: TaskColumns) -> TaskTests | None:
 
 
 def _find_answers(run: TrainingSetup, parts: Sequence[object]) -> FoundGold:
-    answers = [answer for row in run.rows if (answer := row_answer(row)) is not None]
-    if not answers or len(answers) < NEEDED_SHARE * len(run.rows):
-        return FoundGold("", ())
-    column = Counter(name for name, _ in answers).most_common(1)[0][0]
-    if any(isinstance(part, MathsReward) for part in parts):
-        why = f"rewards.maths pays by {column!r}, and that is the check of answers there is: it cannot be gold too."
+    """The column with right answers that earned it, or why those that were found did not."""
+    column, refused = find_answer_column(run.rows)
+    paid = next((part.column for part in parts if isinstance(part, MathsReward)), None)
+    if paid is not None and paid in (None if column is None else column.name, *(one.name for one in refused)):
+        why = f"rewards.maths pays by {paid!r}, and that is the check of answers there is: it cannot be gold too."
         return FoundGold("", (why,))
+    if column is None:
+        return FoundGold("", tuple(f"{_capital(refusal_words([one]))}." for one in refused[:2]))
+    others = (f"{_capital(refusal_words(refused[:1]))}.",) if refused else ()
     return FoundGold(
-        ANSWERS,
-        (f"Gold: the dataset's answers ({column!r}), compared with the final answer of every completion.",
+        f"{ANSWERS}:{column.name},as={column.reading},trial=yes",
+        (f"Gold: the dataset's answers ({column.name!r}), compared with the final answer of every completion, as "
+         f"{READING_WORDS[column.reading]}.",
          "It sees what is paid without being right: an answer among others, none at all, a format in its place. It "
-         "does not see right answers that were guessed or leaked, nor anything but the answer."),
+         "does not see right answers that were guessed or leaked, nor anything but the answer.", *others),
     )  # fmt: skip
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _with_more(run: TrainingSetup, result: FoundGold) -> FoundGold:

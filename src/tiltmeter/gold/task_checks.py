@@ -8,7 +8,6 @@ that training never sees.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -16,25 +15,20 @@ from typing import Any
 
 from tiltmeter.errors import AttachError
 from tiltmeter.gold import INDEPENDENT, CompletionToLabel, GoldAnswer
+from tiltmeter.gold.answer_check import AnswerCheck
 from tiltmeter.gold.checks.code_reward import CodeReward, kept_tests
 from tiltmeter.gold.checks.code_tasks import TaskColumns, extract_code
-from tiltmeter.gold.checks.math_answers import extract_answers, read_answer
-from tiltmeter.gold.checks.maths_reward import MathsReward, maths
+from tiltmeter.gold.checks.maths_reward import MathsReward
 from tiltmeter.gold.checks.task_shapes import row_tests, task_key
 from tiltmeter.gold.function import FunctionSource
 from tiltmeter.gold.guards.guard_inventory import reward_parts
 from tiltmeter.sandbox import Limits
 from tiltmeter.sandbox.recorded_tests import BrokenTask
+from tiltmeter.verdict.answer_column import ON_TRIAL
 
 TESTS, ANSWERS, AUTO = "tests", "answers", "auto"
-#: Columns with the right answer, best first; `reward_model` is veRL's, an object.
-ANSWER_COLUMNS = ("answer", "final_answer", "expected_answer", "ground_truth", "target", "solution", "reward_model")
-LONGEST_ANSWER = 100  # characters of a reference that is compared
-MOST_WORDS = 3  # of one that has words, such as units
 CHUNK = 32  # completions that are checked before the time is looked at
 MOST_REMEMBERED = 20_000  # labels of completions that were checked before
-
-_TAGGED = re.compile(r"<answer>(.{0,2000}?)</answer>", re.S | re.I)
 
 
 def names_task_checks(name: object) -> bool:
@@ -51,7 +45,8 @@ class TaskChecks(FunctionSource):
     """Checks completions by the tests or the answer of their row.
 
     `spec`: `tests`, `answers`, or `auto` for whichever the row has; `tests:keep_back=0.3` for the tests that
-    `rewards.code(keep_back=0.3)` never pays on, and `tests:cases=NAME` where the columns have other names.
+    `rewards.code(keep_back=0.3)` never pays on, and `tests:cases=NAME` where the columns have other names;
+    `answers:NAME` for a column with answers.
 
     >>> source = TaskChecks("answers")
     >>> right, wrong = (
@@ -68,24 +63,26 @@ class TaskChecks(FunctionSource):
     _code: CodeReward | None = field(default=None, init=False, repr=False)
     _columns: TaskColumns = field(default=TaskColumns(), init=False, repr=False)
     _options: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # how code is graded
-    _maths: MathsReward = field(default_factory=lambda: answer_checker(), init=False, repr=False)
+    _answers: AnswerCheck = field(default_factory=AnswerCheck, init=False, repr=False)
     _known: dict[tuple[str, str], GoldAnswer] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.spec = self.spec or self.name
         self._kind, _, options = self.spec.partition(":")
-        settings = _read_options(self.spec, options)
+        self._answers = AnswerCheck.from_spec(self.spec) if self._kind == ANSWERS else AnswerCheck(finds=True)
+        settings = {} if self._kind == ANSWERS else _read_options(self.spec, options)
         self._columns = TaskColumns(**{name: settings.pop(name) for name in COLUMN_OPTIONS if name in settings})
         self._options = settings
         share = settings.get("keep_back", 0.0)
         part = f"the {100 * share:.0f} % of them that are never paid on" if share else "all of them"
         wordings = {
             TESTS: (f"tests, {part}, run in a sandbox", "held-out tests" if share else "the dataset's tests"),
-            ANSWERS: ("answers, compared with the final answer of a completion", "the dataset's answers"),
+            ANSWERS: (self._answers.words, "the dataset's answers"),
             AUTO: ("tests and answers, whichever a row has", "the dataset's tests and answers"),
         }
         what, self.name = wordings[self._kind]
-        self.identity = f"{INDEPENDENT}{what}"
+        on_trial = self._kind == AUTO or self._answers.on_trial
+        self.identity = f"{INDEPENDENT}{what}{ON_TRIAL if on_trial else ''}"
 
     def start(self) -> None:
         """Open the sandbox. Raises `SandboxUnavailable`."""
@@ -121,10 +118,15 @@ class TaskChecks(FunctionSource):
         answers: dict[int, GoldAnswer] = {}
         waiting: dict[tuple[str, str], tuple[str, Mapping[str, Any]]] = {}  # programs that were not run before
         keys: dict[int, tuple[str, str]] = {}
-        for position, request in enumerate(requests):
-            row = {"prompt": request.prompt, **request.columns}
-            if self._kind == ANSWERS or (self._kind == AUTO and not self._has_tests(row)):
-                answers[position] = self._check_answer(request.completion, row)
+        rows = [{"prompt": request.prompt, **request.columns} for request in requests]
+        by_answer = {
+            position for position, row in enumerate(rows)
+            if self._kind == ANSWERS or (self._kind == AUTO and not self._has_tests(row))
+        }  # fmt: skip
+        self._answers.look([rows[position] for position in sorted(by_answer)])
+        for position, (request, row) in enumerate(zip(requests, rows, strict=True)):
+            if position in by_answer:
+                answers[position] = self._answers.score(request.completion, row)
                 continue
             code = extract_code(request.completion, self._options.get("blocks", "last"))
             keys[position] = key = (task_key(row, self._columns), code)
@@ -150,53 +152,10 @@ class TaskChecks(FunctionSource):
             LookupError(grade.reason) if grade.kind == "infra" else float(grade.kind == "passed") for grade in grades
         ]
 
-    def _check_answer(self, completion: str, row: Mapping[str, Any]) -> GoldAnswer:
-        answer = row_answer(row)
-        if answer is None:
-            columns = [name for name in row if name != "prompt"]
-            return LookupError(f"the row has no answer that can be compared; it has {sorted(columns) or None}")
-        return self._maths.score(_final_part(completion), answer[1])
-
     def close(self) -> None:
         if self._code is not None:
             self._code.sandbox.close()
             self._code = None
-
-
-def answer_checker() -> MathsReward:
-    """The verifier of answers: the last one that is given, wherever answers are usually given."""
-    return maths(forms=("boxed", "hashes", "answer", "number"), several="last")
-
-
-def row_answer(row: Mapping[str, Any]) -> tuple[str, str] | None:
-    """The column with a row's right answer, and the answer, if it is short and has a number; else None.
-
-    >>> row_answer({"answer": "Six times seven. #### 42"}), row_answer({"answer": "Paris"})
-    (('answer', '42'), None)
-    """
-    for name in ANSWER_COLUMNS:
-        value = row.get(name)
-        if isinstance(value, Mapping):
-            value = value.get("ground_truth")
-        if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-            continue
-        answers = extract_answers(str(value), ("boxed", "hashes"))
-        text = answers[-1] if answers else str(value).strip()
-        if len(text) > LONGEST_ANSWER or not re.search(r"\d", text):
-            continue
-        words = re.findall(r"(?<!\\)\b[A-Za-z]{2,}\b", text)
-        answer = read_answer(text) if len(words) <= MOST_WORDS else None
-        if answer is not None and answer.parses:
-            return name, text
-    return None
-
-
-def _final_part(completion: str) -> str:
-    """What stands between the last `<answer>` tags, as a boxed answer; the whole text if there are none."""
-    tagged = _TAGGED.findall(completion)
-    if not tagged:
-        return completion
-    return tagged[-1] if "\\boxed" in tagged[-1] else f"\\boxed{{{tagged[-1].strip()}}}"
 
 
 def name_kept_tests(reward: CodeReward) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, convert, to_builtins
 from msgspec.structs import replace
 
 from tiltmeter.data.baseline import Baseline, Comparison
@@ -47,6 +47,7 @@ from tiltmeter.rundir.payloads import (
     AttemptOpen,
     BaselineChosen,
     BehavioursRead,
+    ColumnTrial,
     DecisionRead,
     EvaluationRead,
     GoldShareChosen,
@@ -61,6 +62,7 @@ from tiltmeter.rundir.rank_summary import LostBatches, expand_ranges
 from tiltmeter.rundir.requests import ControlOffer, Receipt
 from tiltmeter.rundir.step_files import closed_steps
 from tiltmeter.stats.checkpoint_falls import UNKNOWN
+from tiltmeter.verdict.answer_column import ON_TRIAL, REFUSED, follow_trial
 from tiltmeter.verdict.run_facts import AlarmNote, past_readings
 
 
@@ -85,6 +87,7 @@ class MonitorMemory:
         self._now: tuple[int, int] | None = None  # attempt and step measured last
         self._fingerprint: str | None = None
         self._segment = 0
+        self._trial: ColumnTrial | None = None  # of a column that gold took by itself
         self._losses = LostBatches()
         self._behaviours = BehaviourTracker()
         self._rows_to_look_at: dict[str, list[list[int]]] = {}  # of the newest step, by behaviour
@@ -343,12 +346,25 @@ class MonitorMemory:
 
     def _on_labels(self, item: LabelsSettled) -> list[Event]:
         """A step's labels: its readings, in the order in which the labels were drawn."""
-        facts = item.facts
+        facts, readings = self._try_column(item)
         if self.label_queue is not None:  # it is None where the run had gold, and goes on without
-            facts = self.label_queue.close(item.attempt, item.step, item.readings, facts)
+            facts = self.label_queue.close(item.attempt, item.step, readings, facts)
         self.advisor.canaries_pass = bool(facts.get("canaries_pass", False))
-        late, events = self._fold_late(item.attempt, item.step, item.readings)
+        late, events = self._fold_late(item.attempt, item.step, readings)
         return [self._event("labels_closed", item.attempt, item.step, {**facts, **late}, item.step), *events]
+
+    def _try_column(self, item: LabelsSettled) -> tuple[Mapping[str, Any], Sequence[Reading]]:
+        """A step's facts and readings, with the trial of a column that nobody named; none of one that was refused."""
+        source = "" if self.label_queue is None else self.label_queue.source.identity
+        if not source.endswith(ON_TRIAL):
+            return item.facts, item.readings
+        if recorded := item.facts.get("trial"):
+            self._trial = convert(recorded, ColumnTrial)
+            return item.facts, item.readings
+        before, answered = self._trial, int(item.facts["answered"])
+        self._trial = trial = follow_trial(before, source, answered, pack_readings(item.readings, [])["measured"])
+        facts = item.facts if trial is before else {**item.facts, "trial": to_builtins(trial)}
+        return facts, () if trial.state == REFUSED else item.readings
 
     def _on_evaluation(self, item: EvaluationDeclared) -> list[Event]:
         one = item.evaluation

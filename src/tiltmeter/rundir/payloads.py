@@ -95,6 +95,19 @@ class StepDone(Counts, frozen=True, kw_only=True):
     behaviours: dict[str, list[list[int]]] | UnsetType = UNSET  # rows that could be looked at, and rows without it
 
 
+class ColumnTrial(Struct, frozen=True, kw_only=True):
+    """Whether the first labels allow that the column which gold took by itself holds right answers."""
+
+    source: str  # identity of the source
+    labels: int = 0
+    prompts: int = 0
+    different: int = 0  # prompts inside which gold differs
+    agree: int = 0  # prompts inside which the reward prefers what gold does
+    against: int = 0
+    state: str = "open"  # "taken" or "refused" in the end
+    why: str = ""  # it was refused
+
+
 class LabelsClosed(StepReadings, frozen=True, kw_only=True):
     """The labels of a step are complete."""
 
@@ -107,6 +120,7 @@ class LabelsClosed(StepReadings, frozen=True, kw_only=True):
     labels: int  # bought so far
     whole: bool = False  # every rollout of the step was asked about
     canaries_pass: bool = False
+    trial: ColumnTrial | UnsetType = UNSET  # of a column that gold took by itself, until it is decided
 
 
 class Note(Struct, frozen=True, kw_only=True, tag_field="note"):

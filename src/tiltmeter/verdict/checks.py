@@ -84,7 +84,7 @@ class _GoldEvidence:
         least = max([1, *(int(part["least"]) for part in _alarm_parts(run_facts))])
         return cls(
             least,
-            run_facts.bets >= least and run_facts.gold_differs,
+            run_facts.bets >= least and run_facts.gold_differs and run_facts.open_trial is None,
             missing > MISSING_SHARE * requested,
             [at for at in run_facts.evaluations if at[1] < spans.get(at[0], -1)],
             [at for at in run_facts.traps if _is_recent(run_facts, at[:2], RECENT_STEPS, spans)],

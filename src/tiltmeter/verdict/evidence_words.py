@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tiltmeter.data.records import Alarm
+from tiltmeter.verdict.answer_column import trial_text
 from tiltmeter.verdict.run_facts import RunFacts
 
 
@@ -57,7 +58,9 @@ def awaited_text(run_facts: RunFacts) -> str:
 
 
 def gold_reason(run_facts: RunFacts, least: int, lacking: bool, evaluated: bool) -> str:
-    enough = run_facts.bets >= least
+    enough, trial = run_facts.bets >= least, run_facts.open_trial
+    if trial is not None and not evaluated and (why := trial.why or trial_text(trial)):
+        return why
     if lacking:
         missing, requested, where = run_facts.missing_labels
         return (

@@ -25,6 +25,7 @@ from tiltmeter.rundir.payloads import (
     AttemptOpen,
     BaselineChosen,
     BehavioursRead,
+    ColumnTrial,
     Counts,
     DecisionRead,
     EvaluationRead,
@@ -167,6 +168,7 @@ class RunFacts:
     last_labels: list[tuple[int, int]] = field(default_factory=list)  # the same two, of the last steps with labels
     onset: OnsetEstimated | None = None  # from labels of the past, after the newest alarm that has them
     gold_cost: str = ""  # the share that is labelled, and why, where it was chosen by cost
+    trial: ColumnTrial | None = None  # of the column that gold took by itself
     gold_error: str = ""  # why labels are missing, of the newest step that lacks any
     audited: int = 0  # rollouts of steps about which gold could be asked
     labels_whole_steps: bool = False  # every rollout of the newest labelled step was asked about
@@ -369,6 +371,7 @@ class RunFacts:
         self.labels += closed.answered
         self.gold_differs |= closed.gold_differs
         self.labels_whole_steps = closed.whole
+        self.trial = self.trial if closed.trial is UNSET else closed.trial
         if closed.why:
             self.gold_error = closed.why
             self.faults.append(Fault(attempt, step, "gold", closed.why))
@@ -385,6 +388,13 @@ class RunFacts:
         if missing >= LEAST_MISSING and missing * self.labels_requested > self.unanswered * requested:
             return missing, requested, f" of the last {len(self.last_labels)} labelled steps"
         return self.unanswered, self.labels_requested, ""
+
+    @property
+    def open_trial(self) -> ColumnTrial | None:
+        """The trial of the gold that judges now, if its column was not taken."""
+        trial = self.trial
+        is_open = trial is not None and self.gold is not None and trial.source == self.gold["identity"]
+        return trial if is_open and trial is not None and trial.state != "taken" else None
 
     @property
     def _alarm_readings(self) -> list[str]:

@@ -14,8 +14,9 @@ from typing import Any
 
 from tiltmeter.data.batches import plain_text
 from tiltmeter.errors import AttachError
+from tiltmeter.gold.answer_check import row_answer
+from tiltmeter.gold.answer_columns import ANSWER_COLUMNS
 from tiltmeter.gold.checks.task_shapes import recognise
-from tiltmeter.gold.task_checks import ANSWER_COLUMNS, row_answer
 
 MATHEMATICS, TESTS, FORMAT, JUDGE = "mathematics", "tests", "format", "judge"
 KINDS = (MATHEMATICS, TESTS, FORMAT, JUDGE)
