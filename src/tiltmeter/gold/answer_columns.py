@@ -15,7 +15,7 @@ from typing import Any
 
 from tiltmeter.gold import task_prompts as prompts
 from tiltmeter.gold.checks.math_answers import extract_answers, read_answer
-from tiltmeter.gold.checks.prompt_options import option_named, plain_option, read_options
+from tiltmeter.gold.checks.prompt_options import option_named, read_options
 from tiltmeter.gold.checks.quantities import is_date, is_named_by_digits
 from tiltmeter.gold.checks.stated_answers import (
     DATE,
@@ -55,7 +55,8 @@ _CLASS = re.compile(
 )
 _EMPTY = {"", "n/a", "na", "none", "null", "unknown", "nan", "-", "?"}
 _ID = re.compile(
-    r"\S*\d\S*_\S*|\S*_\S*\d\S*|[A-Za-z]{1,12}[-#:/]\d+\S*|[0-9a-f-]{8,}|\S+@\S+|\w+://\S*|\S*[\\/]\S*[\\/]\S*|#\d+"
+    r"[A-Za-z]{2,}\w*_\w*\d\w*|\d+_\w+|[A-Za-z]{3,20}[-#:/]\d+\S*|(?=\S*\d)(?=\S*[a-f])[0-9a-f]{8,}|[0-9a-f]{8}-[0-9a-f-]{9,}|"
+    r"\S+@\S+\.\w+|\w+://\S*|/?(?:[\w.-]{2,}/){2,}[\w.-]*|#\d+"
 )
 _COUNT = re.compile(
     r"(\d+)(?:\s+\w+)?\s*-?\s*(?:words?|sentences?|lines?|paragraphs?|characters|tokens|bullets?|points|"
@@ -240,13 +241,20 @@ def _as_index(column: _ColumnRows, shown: Sequence[Mapping[str, str]]) -> tuple[
     if from0 == from1:
         undecided = "whether it counts options from 0 or from 1 is not decided"
         return "", undecided if from0 else "it counts more options than prompts show"
-    for options, row in zip(shown, column.rows, strict=True):
-        listed = next((row[name] for name in CHOICES if isinstance(row.get(name), (list, tuple))), None)
-        if listed and [plain_option(str(one)) for one in listed] != [plain_option(one) for one in options.values()]:
-            return "", "prompts show a row's options in another order, or in other words, than the row has them"
+    lists = [
+        next((row[name] for name in CHOICES if isinstance(row.get(name), (list, tuple))), ()) for row in column.rows
+    ]
+    listed = [(texts, options) for texts, options in zip(lists, shown, strict=True) if texts]
+    alike = sum([*map(_plain, texts)] == [*map(_plain, options.values())] for texts, options in listed)
+    if alike < NEEDED_SHARE * len(listed):
+        return "", "prompts show a row's options in another order, or in other words, than the row has them"
     if len(set(numbers)) < min(sizes):
         return "", f"it holds {len(set(numbers))} of {min(sizes)} options: too few to say from where it counts"
     return (INDEX0 if from0 else INDEX1), ""
+
+
+def _plain(text: object) -> str:
+    return re.sub(r"\W+", "", str(text)).casefold()
 
 
 def _as_truths(column: _ColumnRows) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from typing import Any
 from tiltmeter.data.batches import plain_text
 
 PROMPT_COLUMNS = ("prompt", "question", "problem", "query", "input", "instruction")
-LONGEST = 20_000  # characters of a prompt that are looked at
+LONGEST = 4_000  # characters at the end of a prompt that are looked at
 
 _START = r"(?:^|[.!?:;\n]\s*|\b(?:please|to|can you|could you|would you|will you|and|then|help me|task is to)\s+)"
 _COUNTED = r"(?:words?|sentences?|lines?|paragraphs?|characters|tokens|bullet|points|stanzas|verses|pages)"
@@ -25,7 +25,8 @@ WRITES = re.compile(
     r"elaborate|"
     r"outline|design|plan|invent|make up|narrate|argue|persuade|comment|reflect|pitch|create|craft|tell|caption|"
     r"title|"
-    r"critique|review|condense|shorten|expand on|prepare|produce a|transcribe|annotate)\b(?!\s+(?:the\s+)?equation)",
+    r"critique|review|condense|shorten|expand on|prepare|produce a|transcribe|"
+    r"annotate)\b(?!\s+(?:the\s+)?equation|\s*#?\d*\s*[:.])",
     re.I,
 )
 _TRANSLATES = re.compile(_START + r"translate\b", re.I)
@@ -74,7 +75,7 @@ _COUNTS = re.compile(
 )
 _MATHS = re.compile(
     r"\\(?:frac|sqrt|sum|int|cdot|times|log|sin|cos|pi|angle|boxed|triangle|overline|begin)|\$[^$]{1,400}\$|"
-    r"\d\s*[-+*/^×÷−]\s*[\d(a-z]|[a-z]\s*[-+*/^=×÷]\s*\d|=\s*\?|\?\s*=|"
+    r"\d\s*,\s*-?\d+\s*,|\d\s*[-+*/^×÷−]\s*[\d(a-z]|[a-z]\s*[-+*/^=×÷]\s*\d|=\s*\?|\?\s*=|"
     r"\b\d[\d,.]*\s+(?:plus|minus|times|divided by|multiplied by|squared|cubed|to the power|mod(?:ulo)?)\b|"
     r"\b(?:sum|product|difference|quotient|square|cube|root|factorial|gcd|lcm|greatest common|least common|"
     r"value|area|perimeter|volume|"
@@ -117,25 +118,42 @@ _FACT = re.compile(
 )
 
 
+_SENTENCES = re.compile(r"(?<=[.!?:])\s|\n")
+#: Of a sentence about how to answer.
+_MANNER = re.compile(
+    r"\byour\s+(?:\w+\s+)?(?:reasoning|answer|thoughts?|thinking|work|working|solution|response|steps?|output|choice)\b|"
+    r"\b(?:the|a) (?:final|correct|reasoning|single|thinking)\b|step[- ]by[- ]step|<\w+>|\\boxed|\bformat\b|\btags?\b|"
+    r"\bonly\b|\bletter\b|\bsteps\b|\bconcise|\bbriefly\b|\bexactly as\b|\bin one word\b|\bone of\b",
+    re.I,
+)
+
+
 def prompt_of(row: Mapping[str, Any]) -> str:
-    """The text of a row's prompt; empty if it has none."""
+    """What a row's prompt asks: of a conversation, what the user said last; empty if there is none."""
     for name in PROMPT_COLUMNS:
-        if text := plain_text(row.get(name)):
+        value = row.get(name)
+        if isinstance(value, (list, tuple)):
+            said = [one for one in value if isinstance(one, Mapping) and one.get("role") == "user"]
+            value = value if not said else said[-1:]
+        if text := plain_text(value):
             return str(text)[-LONGEST:]
     return ""
 
 
 def asks_for_text(prompt: str) -> bool:
-    """Whether a prompt asks for a text of which many are good, or for an opinion.
+    """Whether a prompt asks for a text of which many are good, or for an opinion; how to answer is another matter.
 
     >>> asks_for_text("Write a story of 50 words"), asks_for_text("Write 3/4 as a decimal."), asks_for_text("6 x 7?")
     (True, False, False)
+    >>> asks_for_text("What is 6 x 7? Explain your reasoning. Respond in this format: <answer></answer>")
+    False
     """
-    return bool(WRITES.search(prompt) or (_OPINION.search(prompt) and not _COUNTS.search(prompt)))
+    task = "\n".join(part for part in _SENTENCES.split(prompt[-LONGEST:]) if not _MANNER.search(part))
+    return bool(WRITES.search(task) or (_OPINION.search(task) and not _COUNTS.search(task)))
 
 
 def translates(prompt: str) -> bool:
-    return _TRANSLATES.search(prompt) is not None
+    return _TRANSLATES.search(prompt[-LONGEST:]) is not None
 
 
 def allows_any(prompt: str) -> bool:
@@ -144,7 +162,7 @@ def allows_any(prompt: str) -> bool:
     >>> allows_any("Give any prime larger than 7."), allows_any("Find a + b."), allows_any("Name the largest prime.")
     (True, False, False)
     """
-    return _ANY.search(prompt) is not None
+    return _ANY.search(prompt[-LONGEST:]) is not None
 
 
 def asks_for_number(prompt: str) -> bool:
@@ -153,21 +171,22 @@ def asks_for_number(prompt: str) -> bool:
     >>> [asks_for_number(text) for text in ("How many are left?", "What is 3 plus 4?", "The capital of Peru?")]
     [True, True, False]
     """
-    return bool(counts(prompt) or (_MATHS.search(prompt) and _ASKS.search(prompt)))
+    text = prompt[-LONGEST:]
+    return bool(counts(text) or (_MATHS.search(text) and _ASKS.search(text)))
 
 
 def counts(prompt: str) -> bool:
-    return _COUNTS.search(prompt) is not None
+    return _COUNTS.search(prompt[-LONGEST:]) is not None
 
 
 def asks_for_date(prompt: str) -> bool:
-    return _WHEN.search(prompt) is not None
+    return _WHEN.search(prompt[-LONGEST:]) is not None
 
 
 def asks_yes_or_no(prompt: str) -> bool:
-    return _YES_NO.search(prompt) is not None
+    return _YES_NO.search(prompt[-LONGEST:]) is not None
 
 
 def asks_for_fact(prompt: str) -> bool:
     """Whether a prompt asks who, what, which or where, or for a word that it determines."""
-    return _FACT.search(prompt) is not None
+    return _FACT.search(prompt[-LONGEST:]) is not None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-LONGEST_PROMPT = 1 << 16  # characters in which options are looked for
+LONGEST_PROMPT = 8_000  # characters at the end of a prompt in which options are looked for
+MOST_MARKS = 200
 MOST_OPTIONS = 26
 
 _MARK = re.compile(r"(?:^|(?<=[\s,;|?:]))[(\[]?([A-Za-z]|\d{1,2})(?:[)\]]\s{0,4}|[.:]\s{1,4})(?=\S)")
@@ -20,9 +21,9 @@ def read_options(prompt: str) -> dict[str, str]:
     >>> read_options("Pick 0) red 1) green"), read_options("What is 2 + 2?")
     ({'0': 'red', '1': 'green'}, {})
     """
-    marks = [(match[1], match.start(), match.end()) for match in _MARK.finditer(prompt[-LONGEST_PROMPT:])]
+    marks = [(match[1], match.start(), match.end()) for match in _MARK.finditer(prompt[-LONGEST_PROMPT:])][-MOST_MARKS:]
     runs = (_run_from(marks, at) for at, (label, _, _) in enumerate(marks) if label in ("A", "a", "0", "1"))
-    best = max(runs, key=len, default=[])
+    best = max(reversed(list(runs)), key=len, default=[])  # the last of those that are as long: examples come before
     if len(best) < 2:
         return {}
     text = prompt[-LONGEST_PROMPT:]

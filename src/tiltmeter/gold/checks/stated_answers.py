@@ -18,6 +18,7 @@ from tiltmeter.gold.checks.quantities import read_dates, read_quantity
 NUMBER, OPTION, INDEX0, INDEX1, YES_NO, DATE, WORDS = "number", "option", "index0", "index1", "yes", "date", "words"
 READINGS = (NUMBER, OPTION, INDEX0, INDEX1, YES_NO, DATE, WORDS)
 LONGEST_CLAUSE = 600
+LONGEST_END = 8_000  # characters at the end of a completion, in which an answer without a box or a tag is looked for
 
 _TAGGED = re.compile(r"<answer>(.{0,2000}?)</answer>", re.S | re.I)
 _STATED = re.compile(
@@ -45,10 +46,19 @@ def score_stated(reading: str, prompt: str, completion: str, references: Sequenc
     """
     if len(completion) > LONGEST_TEXT:
         return 0.0
-    text = completion.rpartition("</think>")[2]
+    text = _tail(completion.rpartition("</think>")[2])
     scores = [_score_one(reading, prompt, text, reference.strip()) for reference in references]
     known = [score for score in scores if score is not None]
     return max(known, default=None)
+
+
+def _tail(text: str) -> str:
+    """The end of a completion; the last box, `####` or tag before it stands in front, if there is none in it."""
+    end = text[-LONGEST_END:]
+    if len(end) == len(text) or any(mark in end for mark in ("\\boxed", "####", "</answer>")):
+        return end
+    at = max(text.rfind(mark) for mark in ("\\boxed", "####", "<answer>"))
+    return text[at : at + LONGEST_END] if at >= 0 else end
 
 
 def _score_one(reading: str, prompt: str, text: str, reference: str) -> float | None:
@@ -157,7 +167,7 @@ def _labels_in(part: str, options: dict[str, str]) -> set[str]:
         return marked
     if "".join(options).islower():
         return found - {"a", "i"}
-    if "A" in found and not re.search(r"\bA\b(?!\s+[a-z])", part):
+    if "A" in found and not re.search(r"\bA\b(?!\s+(?!or\b|and\b)[a-z])", part):
         found.discard("A")
     if "I" in found and re.search(r"\bI\s+[a-z]", part):
         found.discard("I")
