@@ -89,7 +89,7 @@ def _refusal(found: FoundGold) -> str:
 
 
 def _row_of(row: Any, rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    return rows[row] if isinstance(row, (int, np.integer)) else row
+    return rows[int(row)] if isinstance(row, (int, np.integer)) else row
 
 
 def judge_rollouts(gold: str, rollouts: Sequence[tuple[Mapping[str, Any], str, float, bool]]) -> tuple[str, str]:

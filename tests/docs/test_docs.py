@@ -431,7 +431,8 @@ def counselled(path: Path) -> list[Event]:
 
 def test_what_the_trl_page_says_that_attach_says_is_what_it_says() -> None:
     shown = [text for _, _, text in blocks(DOCS / "trl.md") if text.startswith("Gold: ")]
-    found = find_gold(TrainingSetup({"right": len, "form": len}, rows=[{"prompt": "What is 1 + 1?", "answer": "2"}]))
+    rows = [{"prompt": f"What is {k} + 1?", "answer": str(k + 1)} for k in range(8)]
+    found = find_gold(TrainingSetup({"right": len, "form": len}, rows=rows))
     assert shown == ["\n".join(found.lines) + "\n"]
 
 

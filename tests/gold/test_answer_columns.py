@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from tests.gold.column_cases import GOOD, MISLEADING
 
-from tiltmeter.gold.answer_columns import answer_texts, find_answer_column
+from tiltmeter.gold.answers.answer_columns import answer_texts, find_answer_column
+from tiltmeter.gold.answers.task_prompts import allows_any, asks_for_number, asks_for_text
 from tiltmeter.gold.find_gold import TrainingSetup, find_gold
-from tiltmeter.gold.task_prompts import allows_any, asks_for_number, asks_for_text
 
 
 @pytest.mark.parametrize("name", GOOD)

@@ -13,7 +13,7 @@ from tiltmeter.adapters.arguments import Options
 from tiltmeter.adapters.custom_loop import open_run
 from tiltmeter.errors import AttachError
 from tiltmeter.gold import CompletionToLabel, GoldAnswer
-from tiltmeter.gold.answer_check import row_answer
+from tiltmeter.gold.answers.answer_check import row_answer
 from tiltmeter.gold.checks.code_tasks import TaskColumns
 from tiltmeter.gold.checks.keep_back import divide_tests
 from tiltmeter.gold.checks.task_shapes import row_tests

@@ -15,8 +15,8 @@ from typing import Any
 
 from tiltmeter.data.batches import plain_text
 from tiltmeter.data.dataset_facts import from_text, to_text
-from tiltmeter.gold.answer_check import refusal_words
-from tiltmeter.gold.answer_columns import ANSWER_COLUMNS, find_answer_column
+from tiltmeter.gold.answers.answer_check import refusal_words
+from tiltmeter.gold.answers.answer_columns import ANSWER_COLUMNS, find_answer_column
 from tiltmeter.gold.checks.code_reward import CodeReward
 from tiltmeter.gold.checks.code_tasks import TaskColumns, TaskTests
 from tiltmeter.gold.checks.keep_back import divide_tests

@@ -15,7 +15,7 @@ from typing import Any
 
 from tiltmeter.errors import AttachError
 from tiltmeter.gold import INDEPENDENT, CompletionToLabel, GoldAnswer
-from tiltmeter.gold.answer_check import AnswerCheck
+from tiltmeter.gold.answers.answer_check import AnswerCheck
 from tiltmeter.gold.checks.code_reward import CodeReward, kept_tests
 from tiltmeter.gold.checks.code_tasks import TaskColumns, extract_code
 from tiltmeter.gold.checks.maths_reward import MathsReward

@@ -15,7 +15,7 @@ from tiltmeter.data.batches import plain_text
 from tiltmeter.data.dataset_facts import from_text, to_text
 from tiltmeter.errors import AttachError
 from tiltmeter.gold import CompletionToLabel, GoldSource
-from tiltmeter.gold.answer_columns import ANSWER_COLUMNS
+from tiltmeter.gold.answers.answer_columns import ANSWER_COLUMNS
 from tiltmeter.gold.function_process import FunctionProcess
 from tiltmeter.gold.label_cost import STEP_SECONDS
 from tiltmeter.gold.label_files import Label, to_label

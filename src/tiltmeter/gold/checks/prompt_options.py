@@ -55,9 +55,9 @@ def option_named(value: object, options: Mapping[str, str]) -> str | None:
     text = plain_option(str(value))
     labels = [label for label in options if label.casefold() == text.strip("()[].: ")]
     labels = labels or [label for label, shown in options.items() if plain_option(shown) == text]
-    if not labels and (found := re.match(r"[(\[]?(\w{1,2})[)\].:]\s*(\S.{0,400})$", text, re.S)):
-        both = [label for label in options if label.casefold() == found[1]]
-        labels = [one for one in both if plain_option(options[one]) == found[2].strip()]
+    if not labels and (match := re.match(r"[(\[]?(\w{1,2})[)\].:]\s*(\S.{0,400})$", text, re.S)):
+        both = [label for label in options if label.casefold() == match[1]]
+        labels = [one for one in both if plain_option(options[one]) == match[2].strip()]
     return labels[0] if len(labels) == 1 else None
 
 

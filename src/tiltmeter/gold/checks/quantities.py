@@ -40,7 +40,7 @@ def read_dates(text: str) -> list[frozenset[date]]:
     >>> read_dates("on 7 May 2024") == read_dates("2024-05-07"), len(read_dates("05/07/2024")[0])
     (True, 2)
     """
-    found: dict[int, frozenset[date]] = {}
+    matches: dict[int, frozenset[date]] = {}
     for pattern in _DATES:
         for match in pattern.finditer(text):
             parts = match.groupdict()
@@ -54,8 +54,8 @@ def read_dates(text: str) -> list[frozenset[date]]:
                 pairs = ((parts["m"], parts["d"]),)
             readings = frozenset(day for m, d in pairs if (day := _day(parts["y"], m, d)) is not None)
             if readings:
-                found.setdefault(match.start(), readings)
-    return [found[at] for at in sorted(found)]
+                matches.setdefault(match.start(), readings)
+    return [matches[at] for at in sorted(matches)]
 
 
 def _day(year: str, month: str, day: str) -> date | None:
@@ -87,9 +87,9 @@ def read_quantity(text: str) -> tuple[float, str] | None:
     """
     if len(text) > 200:
         return None
-    found = list(_QUANTITY.finditer(text))
-    if len(found) != 1:
+    matches = list(_QUANTITY.finditer(text))
+    if len(matches) != 1:
         return None
-    name = found[0]["money"] or found[0]["unit"] or ""
+    name = matches[0]["money"] or matches[0]["unit"] or ""
     unit = _UNITS.get(name) or _UNITS.get(name.lower()) or _UNITS.get(name.lower().removesuffix("s"))
-    return None if unit is None else (round(float(found[0]["number"].replace(",", "")) * unit[1], 9), unit[0])
+    return None if unit is None else (round(float(matches[0]["number"].replace(",", "")) * unit[1], 9), unit[0])

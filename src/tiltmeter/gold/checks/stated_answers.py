@@ -48,8 +48,8 @@ def score_stated(reading: str, prompt: str, completion: str, references: Sequenc
         return 0.0
     text = _tail(completion.rpartition("</think>")[2])
     scores = [_score_one(reading, prompt, text, reference.strip()) for reference in references]
-    known = [score for score in scores if score is not None]
-    return max(known, default=None)
+    valid = [score for score in scores if score is not None]
+    return max(valid, default=None)
 
 
 def _tail(text: str) -> str:
@@ -125,16 +125,16 @@ def _score_number(text: str, reference: str) -> float | None:
 
 
 def _same_number(text: str, gold: object, wanted: tuple[float, str] | None) -> bool:
-    given = read_quantity(text) if wanted is not None else None
-    if wanted is not None and given is not None and {wanted[1], given[1]} != {"share"}:
-        return given == wanted
+    candidate = read_quantity(text) if wanted is not None else None
+    if wanted is not None and candidate is not None and {wanted[1], candidate[1]} != {"share"}:
+        return candidate == wanted
     answers = [read_answer(text), read_answer(re.sub(r"(?<=\d)\s*[A-Za-z%]+$", "", text))]
     return any(answer is not None and equal(answer, gold) for answer in answers)  # type: ignore[arg-type]
 
 
 def _without_reason(clause: str) -> str:
-    found = _REASON.search(clause, 1)
-    return clause[: found.start()].strip(" *_") if found else clause.strip(" *_").rstrip(".")
+    match = _REASON.search(clause, 1)
+    return clause[: match.start()].strip(" *_") if match else clause.strip(" *_").rstrip(".")
 
 
 # -- options, truths, dates -------------------------------------------------------------------------------------------
@@ -162,16 +162,16 @@ def chosen_option(text: str, options: dict[str, str]) -> str | None:
 
 def _labels_in(part: str, options: dict[str, str]) -> set[str]:
     """The labels that stand alone in a text. "A" before a word in small letters is an article, I a person."""
-    found = set(re.findall(r"(?<![\w.])[(\[]?([A-Za-z]|\d{1,2})(?:[)\]]|(?![\w'’]|\.\d))", part)) & set(options)
+    labels = set(re.findall(r"(?<![\w.])[(\[]?([A-Za-z]|\d{1,2})(?:[)\]]|(?![\w'’]|\.\d))", part)) & set(options)
     if marked := set(re.findall(r"(?<![\w.])\(?([A-Za-z\d]{1,2})\)", part)) & set(options):
         return marked
     if "".join(options).islower():
-        return found - {"a", "i"}
-    if "A" in found and not re.search(r"\bA\b(?!\s+(?!or\b|and\b)[a-z])", part):
-        found.discard("A")
-    if "I" in found and re.search(r"\bI\s+[a-z]", part):
-        found.discard("I")
-    return found
+        return labels - {"a", "i"}
+    if "A" in labels and not re.search(r"\bA\b(?!\s+(?!or\b|and\b)[a-z])", part):
+        labels.discard("A")
+    if "I" in labels and re.search(r"\bI\s+[a-z]", part):
+        labels.discard("I")
+    return labels
 
 
 def _stated_truth(text: str) -> str | None:
@@ -179,8 +179,8 @@ def _stated_truth(text: str) -> str | None:
     first = re.match(r"\W{0,4}(\w+)", text if not is_said else clause)
     if first and first[1].lower() in _TRUTHS:
         return _TRUTHS[first[1].lower()]
-    said = {_TRUTHS[word] for word in re.findall(r"[a-z]+", _without_reason(clause).lower()) if word in _TRUTHS}
-    return said.pop() if len(said) == 1 else None
+    truths = {_TRUTHS[word] for word in re.findall(r"[a-z]+", _without_reason(clause).lower()) if word in _TRUTHS}
+    return truths.pop() if len(truths) == 1 else None
 
 
 def _states_date(text: str, wanted: frozenset[object]) -> bool:
@@ -216,9 +216,9 @@ def _names_words(clause: str, reference: str) -> bool:
         return True
     if len(clause) > LONGEST_CLAUSE or re.search(r"(?:^|[,:])(?:\s*[\w' ]{1,30},){2,}", clause):
         return False
-    given, wanted = _words(clause), _words(reference)
-    for at in range(len(given) - len(wanted) + 1):
-        if given[at : at + len(wanted)] == wanted:
-            near = {*given[max(0, at - 3) : at], *given[at + len(wanted) : at + len(wanted) + 2]} - set(wanted)
-            return len(given) <= 40 and not near & {"or", "not", "either", "isn", "t", "neither", "nor"}
+    candidate, wanted = _words(clause), _words(reference)
+    for at in range(len(candidate) - len(wanted) + 1):
+        if candidate[at : at + len(wanted)] == wanted:
+            near = {*candidate[max(0, at - 3) : at], *candidate[at + len(wanted) : at + len(wanted) + 2]} - set(wanted)
+            return len(candidate) <= 40 and not near & {"or", "not", "either", "isn", "t", "neither", "nor"}
     return False

@@ -14,8 +14,8 @@ from typing import Any
 
 from tiltmeter.data.batches import plain_text
 from tiltmeter.errors import AttachError
-from tiltmeter.gold.answer_check import row_answer
-from tiltmeter.gold.answer_columns import ANSWER_COLUMNS
+from tiltmeter.gold.answers.answer_check import row_answer
+from tiltmeter.gold.answers.answer_columns import ANSWER_COLUMNS
 from tiltmeter.gold.checks.task_shapes import recognise
 
 MATHEMATICS, TESTS, FORMAT, JUDGE = "mathematics", "tests", "format", "judge"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.errors import AttachError
-from tiltmeter.gold.answer_columns import ANSWER_COLUMNS
+from tiltmeter.gold.answers.answer_columns import ANSWER_COLUMNS
 from tiltmeter.rewards import texts
 from tiltmeter_workbench.common.table_files import read_rows
 

@@ -9,18 +9,18 @@ from typing import Any
 
 from tiltmeter.errors import AttachError
 from tiltmeter.gold import GoldAnswer
-from tiltmeter.gold.answer_columns import (
+from tiltmeter.gold.answers.answer_columns import (
     ANSWER_COLUMNS,
     LONGEST_ANSWER,
     AnswerColumn,
     answer_texts,
     find_answer_column,
-    guess_reading,
     offered_columns,
 )
+from tiltmeter.gold.answers.answer_kinds import guess_reading
+from tiltmeter.gold.answers.task_prompts import prompt_of
 from tiltmeter.gold.checks.math_answers import extract_answers, read_answer
 from tiltmeter.gold.checks.stated_answers import READINGS, score_stated
-from tiltmeter.gold.task_prompts import prompt_of
 
 LONGEST_NAME = 200  # characters of a column's name in a spec
 MOST_WORDS = 3  # of an answer with a number that has words, such as units
@@ -84,8 +84,8 @@ class AnswerCheck:
         if self.finds and not self.column:
             return LookupError(self._why or _no_answer(row))
         name, texts = self.column, answer_texts(row.get(self.column)) if self.column else []
-        if not self.column and (found := row_answer(row)) is not None:
-            name, texts = found[0], [found[1]]
+        if not self.column and (pair := row_answer(row)) is not None:
+            name, texts = pair[0], [pair[1]]
         if not texts:
             return LookupError(_no_answer(row))
         prompt = prompt_of(row)

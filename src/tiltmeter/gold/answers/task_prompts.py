@@ -133,8 +133,8 @@ def prompt_of(row: Mapping[str, Any]) -> str:
     for name in PROMPT_COLUMNS:
         value = row.get(name)
         if isinstance(value, (list, tuple)):
-            said = [one for one in value if isinstance(one, Mapping) and one.get("role") == "user"]
-            value = value if not said else said[-1:]
+            messages = [one for one in value if isinstance(one, Mapping) and one.get("role") == "user"]
+            value = value if not messages else messages[-1:]
         if text := plain_text(value):
             return str(text)[-LONGEST:]
     return ""
