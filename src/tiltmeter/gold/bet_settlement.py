@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from msgspec import UNSET, UnsetType, to_builtins
 
 from tiltmeter.data.records import SHARED_STEP, Reading, RolloutBatch
 from tiltmeter.data.slices import bets_by_slice, means_by_slice, with_single_readings
@@ -17,6 +18,8 @@ from tiltmeter.gold.closer_looks import look_readings
 from tiltmeter.gold.label_files import Label, LabelRequest
 from tiltmeter.gold.level_labels import answers_by_slice, gives_same_label_again, gold_by_row, level_draw
 from tiltmeter.gold.level_sampler import level_readings
+from tiltmeter.rundir.payloads import LabelCounts
+from tiltmeter.stats.gold_counts import count_gold
 
 SUSPECT = CanaryError.__name__  # begins the reason of a label that a judge was not trusted with
 
@@ -100,6 +103,8 @@ def settle_bets(request: LabelRequest, labels: Sequence[Label]) -> SettledStep:
         "whole": bool(request.whole),
         "canaries_pass": not any(why.startswith(SUSPECT) for why in reasons),
     }
+    if not request.whole:
+        facts = with_source(facts, _count_source(request, labels))
     against = "" if gives_same_label_again(request.source.get("identity", "")) else SHARED_STEP
     gold = tuple(label.value for label in labels) if request.whole else ()
     us_by_kind = tuple(us["slope"]), tuple(us["duel"])
@@ -114,6 +119,27 @@ def settle_bets(request: LabelRequest, labels: Sequence[Label]) -> SettledStep:
         tuple(map(tuple, slices.values())), tuple(look_readings(request, labels)),
         unknown=(unknown["slope"], unknown["duel"]),
     )  # fmt: skip
+
+
+def with_source(facts: Mapping[str, Any], counts: LabelCounts | UnsetType) -> dict[str, Any]:
+    """The facts of a step's labels, with what they say of their source; as they are where they say nothing."""
+    return {**facts} if counts is UNSET else {**facts, "source": to_builtins(counts)}
+
+
+def _count_source(request: LabelRequest, labels: Sequence[Label]) -> LabelCounts | UnsetType:
+    """Of the pairs and groups of this step: answers to one prompt. Those whose rewards are equal may be one answer."""
+    here, draw = (request.attempt, request.step), level_draw(request)
+    slopes = [(bet.up, bet.down) for bet in request.bets if bet.purpose == "slope"]
+    levels = [] if draw is None else [[(*here, row) for row in group.rows] for group in draw.groups]
+    units = [list(dict.fromkeys(unit)) for unit in (*slopes, *levels)]
+    number = {row: at for at, row in enumerate(request.rows)}
+    rows = [number[row] for unit in units for row in unit]
+    gold, reward = (
+        np.array([np.nan if value is None else value for value in values], np.float64)
+        for values in ([labels[at].value for at in rows], [request.paid[at] for at in rows])
+    )
+    counts = count_gold(gold, reward, np.cumsum([0, *map(len, units)]))
+    return LabelCounts(**counts) if counts else UNSET  # type: ignore[arg-type]
 
 
 def _reading(attempt: int, step: int, name: str, us: Sequence[float], against: str = "") -> Reading:

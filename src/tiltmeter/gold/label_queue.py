@@ -31,7 +31,7 @@ from tiltmeter.data.slices import row_slices
 from tiltmeter.data.turns import plain_turns, shown_text
 from tiltmeter.errors import ContractError, StoreError
 from tiltmeter.gold import LATER, CompletionToLabel, GoldSource
-from tiltmeter.gold.bet_settlement import SettledStep, settle_bets
+from tiltmeter.gold.bet_settlement import SettledStep, settle_bets, with_source
 from tiltmeter.gold.closer_looks import CloserLooks, count_labels
 from tiltmeter.gold.corrected_judge import CorrectedJudge, PairChoice, correct_step
 from tiltmeter.gold.function import FunctionSource
@@ -78,7 +78,7 @@ from tiltmeter.gold.sampler import Bet, Row, Sampler
 from tiltmeter.rundir.atomic_write import sweep
 from tiltmeter.rundir.payloads import OnsetEstimated, StepDone
 from tiltmeter.rundir.rank_summary import expand_ranges, rank_ranges
-from tiltmeter.rundir.step_files import read_step
+from tiltmeter.rundir.step_files import count_source, read_step
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.stats.groups import standardise
 
@@ -562,7 +562,10 @@ class LabelQueue:
             settled = with_groups(self.run, request, adjust_for_pairs(request, settled))
             return correct_step(request, settled, list(labels.values()), people)
         batch = self._batch(attempt, step)
-        return settled if isinstance(batch, str) else replace(settled, batch=with_gold(batch, settled.gold))
+        if isinstance(batch, str):
+            return settled
+        batch = with_gold(batch, settled.gold)
+        return replace(settled, batch=batch, facts=with_source(settled.facts, count_source(batch)))
 
     def _people_labels(self, request: LabelRequest) -> dict[int, Label]:
         """By number, the labels that people gave beside a judge."""

@@ -16,6 +16,7 @@ from tiltmeter.data.records import Action, Alarm, Fault, Finding
 #: A reading: value, n, standard error, then, where there are any, what is bet on, what it was compared with, the
 #: prompts that the bets are about, and whose they are.
 PackedReading: TypeAlias = list[Any]
+MOST_LABELS = 1 << 40  # of a step
 MOST_RANKS = 65_536  # of an attempt: a number from an untrusted file must not fill the memory
 FALL = 0.03  # of gold below its peak, beyond chance, that counts as a fall
 
@@ -74,6 +75,28 @@ class StepReadings(Struct, frozen=True, kw_only=True):
     derived: dict[str, PackedReading] = {}
 
 
+class LabelCounts(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the labels of a step say of their source (`stats.gold_counts`). A group is one prompt with two labels."""
+
+    labels: Annotated[int, Meta(ge=0, le=MOST_LABELS)] = 0
+    low: float = 0.0  # the smallest label
+    high: float = 0.0
+    groups: Annotated[int, Meta(ge=0, le=MOST_LABELS)] = 0  # whose answers differ
+    differ: Annotated[int, Meta(ge=0, le=MOST_LABELS)] = 0  # of those, groups in which gold differs
+    apart: Annotated[int, Meta(ge=0, le=MOST_LABELS)] = 0  # neighbours among those whose smallest labels differ
+    first: float | None = None  # the smallest label of the first and of the last of those
+    last: float | None = None
+    free: Annotated[int, Meta(ge=0, le=MOST_LABELS)] = 0  # labels of those, less one a group
+    gold_squares: float = 0.0  # inside the groups
+    reward_squares: float = 0.0
+    products: float = 0.0
+    reward: float = 0.0  # its mean there
+    absent: Annotated[int, Meta(ge=0, le=MOST_LABELS)] = 0  # labels that did not come, of groups that have others
+    absent_pay: float = 0.0  # their rewards, standardised inside their groups
+    absent_noise: float = 0.0  # variance of that, had chance chosen them
+    absent_most: float = 0.0  # that one group could add
+
+
 class StepDone(Counts, frozen=True, kw_only=True):
     """A step was measured. Fields that are unset belong to a step of which no file could be read, or without gold."""
 
@@ -93,6 +116,8 @@ class StepDone(Counts, frozen=True, kw_only=True):
     boost: bool | UnsetType = UNSET
     behind: bool | UnsetType = UNSET  # nothing was asked, because the gold source was busy with earlier steps
     behaviours: dict[str, list[list[int]]] | UnsetType = UNSET  # rows that could be looked at, and rows without it
+    source: LabelCounts | UnsetType = UNSET  # where the trainer handed over labels
+    texts: str | UnsetType = UNSET  # a digest of all prompts, answers and rewards
 
 
 class ColumnTrial(Struct, frozen=True, kw_only=True):
@@ -121,6 +146,7 @@ class LabelsClosed(StepReadings, frozen=True, kw_only=True):
     whole: bool = False  # every rollout of the step was asked about
     canaries_pass: bool = False
     trial: ColumnTrial | UnsetType = UNSET  # of a column that gold took by itself, until it is decided
+    source: LabelCounts | UnsetType = UNSET
 
 
 class Note(Struct, frozen=True, kw_only=True, tag_field="note"):

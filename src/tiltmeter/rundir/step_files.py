@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from msgspec import UNSET, UnsetType
 
 from tiltmeter.data.batches import join
 from tiltmeter.data.records import FLAGS, RolloutBatch
 from tiltmeter.errors import StoreError
 from tiltmeter.rundir.journal import Event
+from tiltmeter.rundir.payloads import LabelCounts
 from tiltmeter.rundir.rank_summary import expand_ranges
 from tiltmeter.rundir.store import RunDirectory, StepFile
+from tiltmeter.stats.gold_counts import count_gold
 
 
 def closed_steps(events: Iterable[Event]) -> Iterator[tuple[Event | None, Event]]:
@@ -88,14 +93,39 @@ def _read_file(run: RunDirectory, file: StepFile) -> tuple[RolloutBatch, dict[st
 
 
 def summarize_batch(batch: RolloutBatch) -> dict[str, Any]:
-    """The summary of a batch for `step_done`: labels, unscored rows by reason, whether gold and reward ever differ.
+    """The summary of a batch for `step_done`: labels, unscored rows by reason, whether gold and reward ever differ,
+    what labels say of their source, and a digest of the texts.
 
     >>> from tiltmeter.data.batches import from_columns
-    >>> summarize_batch(from_columns(0, [0, 0], reward=[1, None], gold=[1, 0]))
-    {'labels': 2, 'unscored': {'reward': {'missing': 1}}, 'gold_differs': False}
+    >>> summarize_batch(from_columns(0, [0, 0], reward=[1, None]))
+    {'labels': 0, 'unscored': {'reward': {'missing': 1}}, 'gold_differs': False, 'source': UNSET, 'texts': UNSET}
     """
     labels = 0 if batch.gold is None else int(np.isfinite(batch.gold).sum())
-    return {"labels": labels, "unscored": _count_unscored(batch), "gold_differs": _gold_differs(batch)}
+    facts = {"labels": labels, "unscored": _count_unscored(batch), "gold_differs": _gold_differs(batch)}
+    # Who hands over labels chooses the rows: one without a label is not one that failed.
+    return {**facts, "source": count_source(batch, requested=False), "texts": _digest_texts(batch)}
+
+
+def count_source(batch: RolloutBatch, *, requested: bool = True) -> LabelCounts | UnsetType:
+    """What the labels of a step say of their source. `requested`: for the label of every row."""
+    if batch.gold is None:
+        return UNSET
+    texts, starts = batch.completion, batch.starts
+    reward = np.full(len(batch), np.nan) if batch.reward is None else batch.reward
+    spans = pairwise(starts)
+    differing = None if texts is None else np.array([len(set(texts[a:b])) > 1 for a, b in spans], bool)
+    counts = count_gold(batch.gold, reward, starts, differing, requested=requested)
+    return LabelCounts(**counts) if counts else UNSET  # type: ignore[arg-type]
+
+
+def _digest_texts(batch: RolloutBatch) -> str | UnsetType:
+    """A digest of prompts, answers and rewards: two steps that share it are the same step."""
+    if batch.completion is None or batch.reward is None or not len(batch):
+        return UNSET
+    digest = hashlib.sha256(batch.reward.tobytes())
+    for text in (*(batch.prompt or ()), *batch.completion):
+        digest.update(f"{len(text or '')}:{text or ''}".encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()[:16]
 
 
 def _gold_differs(batch: RolloutBatch) -> bool:

@@ -53,7 +53,7 @@ def run_checks(
     return {
         "monitor": _monitor_check(run_facts, ages, impatient),
         "fresh": _fresh_check(run_facts, ages),
-        "gold": HealthCheck(gold.is_there, gold_reason(run_facts, gold.least, gold.lacking, gold.evaluated)),
+        "gold": _gold_check(run_facts, gold),
         "gold_recent": _recent_check(run_facts, gold),
         "gold_level": _trap_check(gold.traps) if gold.by_traps and gold.traps else _level_check(advice),
         "detectors": _detectors_check(run_facts),
@@ -107,6 +107,12 @@ class _GoldEvidence:
 def _is_recent(run_facts: RunFacts, at: tuple[int, int], steps: int, spans: Mapping[int, float]) -> bool:
     """Whether a step is recent enough, and in the current lineage, to be evidence about the run."""
     return at[1] < spans.get(at[0], -1) and run_facts.last_step - at[1] <= steps
+
+
+def _gold_check(run_facts: RunFacts, gold: _GoldEvidence) -> HealthCheck:
+    if why := run_facts.void_gold or run_facts.gold_audit.failure:
+        return HealthCheck(False, why)
+    return HealthCheck(gold.is_there, gold_reason(run_facts, gold.least, gold.lacking, gold.evaluated))
 
 
 def _recent_check(run_facts: RunFacts, gold: _GoldEvidence) -> HealthCheck:

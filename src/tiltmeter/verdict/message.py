@@ -176,6 +176,8 @@ def _reason_in_short(verdict: Verdict, run_facts: RunFacts) -> str:
         return "the record of the run was changed"
     if failed == "scored":
         return verdict.checks["scored"].why.partition(":")[0]
+    if failed == "gold" and _is_audited_away(run_facts):
+        return verdict.checks["gold"].why.partition(": ")[0]
     if failed == "gold" and run_facts.checkpoint_judge and not run_facts.labels:
         return verdict.checks["gold"].why.partition(":")[0]
     if failed == "gold" and run_facts.gold is None and not run_facts.labels:
@@ -196,6 +198,11 @@ def _reason_in_short(verdict: Verdict, run_facts: RunFacts) -> str:
 def _needed(run_facts: RunFacts) -> int:
     """Prompts with gold that the alarm needs."""
     return max([1, *(int(part["least"]) for part in run_facts.detectors if part["tier"] == "alarm")])
+
+
+def _is_audited_away(run_facts: RunFacts) -> bool:
+    """Whether labels themselves say that their source is not to be believed."""
+    return bool(run_facts.void_gold or run_facts.gold_audit.failure)
 
 
 def _nothing_differs(run_facts: RunFacts) -> bool:
@@ -285,6 +292,8 @@ def _blind_reason(verdict: Verdict, run_facts: RunFacts) -> str:
     """Why nothing can be said, in words that the first line does not have."""
     match _first_failed(verdict):
         case "gold":
+            if _is_audited_away(run_facts):
+                return verdict.checks["gold"].why.partition(": ")[0]
             if _nothing_differs(run_facts):
                 return "where all completions of a prompt are paid alike, or all are as good, nothing can be compared"
             if not _is_short(run_facts):
@@ -359,6 +368,8 @@ def _fix(verdict: Verdict, run_facts: RunFacts, place: str) -> str:
         helps = best.fix.partition("; ")[0] if best is not None and best.fix else ""
         return helps or "look at the completions; go on if they are what you want"
     failed = _first_failed(verdict)
+    if failed == "gold" and _is_audited_away(run_facts):
+        return verdict.checks["gold"].why.partition(": ")[2]
     if failed == "gold_level" and advice is not None and advice.doubt:
         return ASK_AGAIN if advice.doubt == HARDER else f"look at gold of each slice: tiltmeter show {place} --more"
     if failed == "gold" and _nothing_differs(run_facts):

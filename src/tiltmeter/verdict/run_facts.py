@@ -43,6 +43,7 @@ from tiltmeter.stats.returning_prompts import ReturningPrompts
 from tiltmeter.verdict.agreement_and_gain import AgreementAndGain
 from tiltmeter.verdict.behaviours import MOST_BEHAVIOURS, BehaviourState, add_gold
 from tiltmeter.verdict.checkpoint_gold import CheckpointSeries
+from tiltmeter.verdict.gold_audit import GoldAudit
 from tiltmeter.verdict.gold_standing import PAST, GoldStanding
 from tiltmeter.verdict.slices import SliceTable
 
@@ -161,6 +162,7 @@ class RunFacts:
     bets: int = 0  # audited groups that carry evidence
     last_bet: tuple[int, int] | None = None  # (attempt, step)
     gold_differs: bool = False  # whether gold ever differs from the reward
+    gold_audit: GoldAudit = field(default_factory=GoldAudit)  # what the labels say of their source
     gold: Mapping[str, Any] | None = None  # the gold source: its name, its identity, its share of rollouts
     judges: list[str] = field(default_factory=list)  # names of all gold sources that labels came from
     labels_requested: int = 0  # labels, answered or not, of steps that are closed
@@ -236,6 +238,7 @@ class RunFacts:
         self.changes += 1
         self.last_times[event.attempt] = event.time
         payload = event.payload
+        self.gold_audit.add(event)
         if isinstance(payload, StepReadings | EvaluationRead):  # labels are readings of their step too
             self._add_history(event, payload.measured)
             pairs = isinstance(payload, LabelsClosed) and not payload.whole
@@ -444,7 +447,27 @@ class RunFacts:
         return {} if self.attempt is None else lineage(self.attempt, self.attempts, self.first)
 
     def open_alarms(self, tier: Tier) -> tuple[Alarm, ...]:
-        """The alarms or warnings that are open. Alarms stay open across rewinds; warnings belong to their lineage."""
+        """The alarms or warnings that are open, but for alarms that rest on gold that says nothing. Alarms stay open
+        across rewinds; warnings belong to their lineage."""
+        return tuple(
+            one for one in self._open_alarms(tier) if tier != "alarm" or not self.gold_audit.rests_on_void(one)
+        )
+
+    @property
+    def void_gold(self) -> str:
+        """Why gold says nothing, and what to do; empty while nothing speaks against it."""
+        audit = self.gold_audit
+        if audit.void or audit.source_break is None:
+            return audit.void
+        alarms = [one for one in self._open_alarms("alarm") if audit.rests_on_void(one)]
+        if not alarms:
+            return ""
+        return (
+            f"the gold source was broken from step {audit.source_break.step} to {audit.back}, and the alarm of step "
+            f"{alarms[0].step}, which is still open, rests on its labels: dismiss it, with this as the reason"
+        )
+
+    def _open_alarms(self, tier: Tier) -> tuple[Alarm, ...]:
         spans = self.spans()
         alarms = []
         for history in self.alarms.values():

@@ -139,6 +139,9 @@ def decide(
     if as_of is not None and advice is not None:
         advice = replace(advice, word="continue", why=f"as of step {as_of}; {advice.why}")
         failed = []
+    void = "" if alarms else run_facts.void_gold
+    if void and advice is not None:
+        advice = replace(advice, word="cannot tell", why=void)  # what stands on such gold is no advice
     stop = advice is not None and advice.word == "stop"
     warning = evidence[0] if evidence else None
     telling = (one for one in run_facts.findings.values() if one.failure not in REMARKS)
@@ -149,6 +152,8 @@ def decide(
         state, sentence = "ACT", f"Alarm: {alarms[0].summary}{source_text(run_facts, alarms[0])}"
     elif "monitor" in failed or "fresh" in failed:
         state, sentence = "STALE", why
+    elif void:
+        state, sentence = "BLIND", void
     elif advice is not None and stop:  # what is known of gold comes before what is not
         state, sentence = "WATCH", f"Stop advised: {advice.why}{source_text(run_facts)}"
     elif gain is not None and gain.is_hollow:
