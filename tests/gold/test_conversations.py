@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tiltmeter.data.batches import from_columns
 from tiltmeter.data.turns import Turn
-from tiltmeter.gold.label_queue import row_request
+from tiltmeter.gold.row_request import row_request
 from tiltmeter.monitor.parts import load_gold
 
 TURNS = [

@@ -14,7 +14,7 @@ from tiltmeter.data.batches import from_columns
 from tiltmeter.data.records import RolloutBatch
 from tiltmeter.gold import CompletionToLabel, GoldAnswer
 from tiltmeter.gold.function import FunctionSource
-from tiltmeter.gold.label_files import read_labels, read_request
+from tiltmeter.gold.label_files import ONSET, read_labels, read_request
 from tiltmeter.gold.onset_labels import LABELS, StoredStep, draw_rows
 from tiltmeter.gold.people import PeopleSource, store_answer
 from tiltmeter.monitor.loop import MonitorLoop
@@ -210,7 +210,7 @@ def test_people_see_the_past_at_the_labelling_screen(tmp_path: Path) -> None:
         assert text is not None
         store_answer(run, step.request, "ada", item, "1" if text[1][0].endswith("right") else "0")
     assert loop.label_queue.ask_past(0, 29, loop.memory.stored_steps)
-    request = read_request(run, 0, 29, onset=True)
+    request = read_request(run, 0, 29, ONSET)
     assert request is not None
     assert None not in read_labels(run, request)
     onset = loop.label_queue.settle_past(0, 29)

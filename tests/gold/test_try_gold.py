@@ -31,6 +31,7 @@ def agents(completion, turns): return 1.0
 def hangs(completion): time.sleep(60)
 def dies(completion): os._exit(3)
 def missing(completion): return None
+def by_prompt(prompt, completion): return float(int(prompt[0]) % 2)
 """
 
 
@@ -45,6 +46,12 @@ def test_a_good_check_is_said_in_one_line(checks: Path, name: str) -> None:
     (line,) = try_gold(load_gold(f"{checks}:{name}"), ROWS)
     assert line.startswith(f"checks.py:{name} was tried on 4 rows of the dataset, ")
     assert line.endswith("the dataset's own answers score 1, 'I do not know.' scores 0, an empty text 0.")
+
+
+def test_a_check_that_gives_right_answers_no_more_than_none_is_asked_about(checks: Path) -> None:
+    first, line = try_gold(load_gold(f"{checks}:by_prompt"), ROWS)
+    assert "own answers score 0 to 1" in first
+    assert line.startswith("No row's own answer scores higher than 'I do not know.' or an empty text: does it look at")
 
 
 def test_a_text_that_spoils_a_call_for_all_is_told_from_a_check_that_never_works(checks: Path) -> None:

@@ -85,6 +85,10 @@ class FunctionSource:
         """Columns that a row must have, or there is no label."""
         return tuple(name for name, needed in self._facts.items() if needed)
 
+    def names_column(self, name: str) -> bool:
+        """Whether a parameter of the function asks for this column."""
+        return name in self._facts
+
     def start(self) -> None:
         """Make whatever the function needs ready, so that the time of the next call is the function's."""
 

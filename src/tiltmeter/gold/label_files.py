@@ -42,6 +42,8 @@ PEOPLE = "people"
 BESIDE_JUDGE = "corrected by people"  # in the identity of a judge of which people compare some pairs too
 COLUMN_FILE = "all.json"
 ONSET = "onset"  # purpose of labels of the past, bought after an alarm
+PROBES = "probes"  # a request that examines the source itself, and the purposes of its labels
+AGAIN, RIGHT, WRONG, EMPTY = PROBE_PURPOSES = ("again", "right", "wrong", "empty")
 
 
 class RequestHead(Struct, frozen=True):
@@ -116,6 +118,8 @@ class LabelRequest:
         """Each rollout to be labelled once, in the order of the bets; its position is the number of its label."""
         if self.whole:
             return tuple((self.attempt, self.step, row) for row in range(self.whole))
+        if self.part == PROBES:  # several texts are tried on one row
+            return tuple(bet.up for bet in self.bets)
         return tuple(dict.fromkeys(row for bet in self.bets for row in (bet.up, bet.down)))
 
     @property
@@ -123,10 +127,16 @@ class LabelRequest:
         """Whether its labels may stand in one file. People give theirs one by one."""
         return not asks_people(self.source)
 
+    @cached_property
+    def part(self) -> str:
+        """Which of a step's requests it is: its own (empty), one for labels of its past, or one about the source."""
+        purpose = self.bets[0].purpose if self.bets else ""
+        return PROBES if purpose in PROBE_PURPOSES else ONSET if purpose == ONSET else ""
+
     @property
     def name(self) -> str:
-        """Of its files and folders. A step may have two requests: its own, and one for labels of its past."""
-        return _request_name(self.attempt, self.step, onset=bool(self.bets) and self.bets[0].purpose == ONSET)
+        """Of its files and folders."""
+        return _request_name(self.attempt, self.step, self.part)
 
     @cached_property
     def digest(self) -> str:
@@ -220,9 +230,10 @@ def write_request(run: RunDirectory, request: LabelRequest) -> None:
     publish(_request_path(run, request.name), [request.lines()])
 
 
-def read_request(run: RunDirectory, attempt: int, step: int, *, onset: bool = False) -> LabelRequest | None:
-    """The label request of a step, or of its past; None if there is none. Raises `StoreError` for a damaged file."""
-    name = _request_name(attempt, step, onset=onset)
+def read_request(run: RunDirectory, attempt: int, step: int, part: str = "") -> LabelRequest | None:
+    """The label request of a step, or another part of it; None if there is none. Raises `StoreError` for a damaged
+    file."""
+    name = _request_name(attempt, step, part)
     path = _request_path(run, name)
     try:
         request = LabelRequest.parse(read_file(path, REQUEST_BYTES))
@@ -361,8 +372,8 @@ def _nearly_equal(one: Any, two: Any) -> bool:
     return bool(one == two)
 
 
-def _request_name(attempt: int, step: int, *, onset: bool = False) -> str:
-    return f"{attempt}-{step:06d}{f'.{ONSET}' if onset else ''}"
+def _request_name(attempt: int, step: int, part: str) -> str:
+    return f"{attempt}-{step:06d}{part and f'.{part}'}"
 
 
 def _request_path(run: RunDirectory, name: str) -> Path:

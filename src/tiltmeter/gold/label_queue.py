@@ -25,10 +25,8 @@ from msgspec import to_builtins
 
 from tiltmeter.data.baseline import Baseline
 from tiltmeter.data.batches import with_gold
-from tiltmeter.data.dataset_facts import from_text
-from tiltmeter.data.records import LABEL_COLUMNS, RAGGED_COLUMNS, Fault, Floats, Ints, Reading, RolloutBatch
+from tiltmeter.data.records import RAGGED_COLUMNS, Fault, Floats, Ints, Reading, RolloutBatch
 from tiltmeter.data.slices import row_slices
-from tiltmeter.data.turns import plain_turns, shown_text
 from tiltmeter.errors import ContractError, StoreError
 from tiltmeter.gold import LATER, CompletionToLabel, GoldSource
 from tiltmeter.gold.bet_settlement import SettledStep, settle_bets, with_source
@@ -47,6 +45,7 @@ from tiltmeter.gold.label_cost import (
 )
 from tiltmeter.gold.label_files import (
     ONSET,
+    PROBES,
     Label,
     LabelRequest,
     asks_people,
@@ -72,8 +71,10 @@ from tiltmeter.gold.people import (
     people_numbers,
     with_groups,
 )
+from tiltmeter.gold.probe_labels import SourceProbes, probe_facts, probe_requests
 from tiltmeter.gold.rater_groups import groups_of
 from tiltmeter.gold.row_features import prompt_keys
+from tiltmeter.gold.row_request import REQUEST_COLUMNS, row_request
 from tiltmeter.gold.sampler import Bet, Row, Sampler
 from tiltmeter.rundir.atomic_write import sweep
 from tiltmeter.rundir.payloads import OnsetEstimated, StepDone
@@ -85,11 +86,6 @@ from tiltmeter.stats.groups import standardise
 MAX_BETS = 16_384  # bets a step: their values must fit one line of the journal
 MAX_CALLS = 2  # that the source is given at a time: their texts are in memory
 MAX_OPEN_STEPS = 8  # of a live run; while more wait for labels, none are requested: gold stays near the present
-_FACT_COLUMNS = (*LABEL_COLUMNS, "artifacts")  # of an agent's row, for a function that asks for them
-_COLUMNS = (
-    *("group", "reward", "advantage", "prompt", "completion", "facts", "length", "truncated", "turns"),
-    *_FACT_COLUMNS,
-)
 
 
 @dataclass
@@ -102,6 +98,7 @@ class _OpenStep:
     unlabelled: list[int] | None = None  # the same for people, without texts: days of open steps must fit in memory
     durable: bool = False  # its request file is there
     call: Future[SourceReply] | None = None  # to the source, that is not answered yet
+    probes: _OpenStep | None = None  # what is asked about the source itself, once the step's labels are there
 
     @property
     def key(self) -> tuple[int, int]:
@@ -134,6 +131,7 @@ class LabelQueue:
     _sampler: Sampler = field(init=False, repr=False)
     _level: LevelLabels = field(init=False, repr=False)
     _looks: CloserLooks = field(default_factory=CloserLooks, init=False, repr=False)
+    _probes: SourceProbes = field(init=False, repr=False)
     _pairs: PairChoice | None = field(init=False, repr=False)  # that people compare beside a judge
     _past: _OpenStep | None = field(default=None, init=False, repr=False)  # labels of the past that are open
     _pending: deque[_OpenStep] = field(default_factory=deque, init=False, repr=False)
@@ -154,6 +152,7 @@ class LabelQueue:
         self._level = LevelLabels(self.run, self.steps)
         self._pairs = PairChoice.of_source(self.source.identity)
         self._id, self._began = str(self.run.identity().get("id", "")), time.time()
+        self._probes = SourceProbes(self.run, self._id, self.source)
         if self.live:
             sweep(self.run.path / "gold" / "requests")
 
@@ -370,7 +369,7 @@ class LabelQueue:
             self._write_request(item)
             if not isinstance(self.source, PeopleSource):
                 self._ask(item)
-        while self._pending and self._is_complete(self._pending[0]):
+        while self._pending and self._is_complete(self._pending[0]) and self._is_probed(self._pending[0]):
             request = self._pending[0].request
             yield from self._stray_faults(request)
             yield request.attempt, request.step
@@ -448,6 +447,16 @@ class LabelQueue:
         item.unlabelled = collect_labels(self.run, item.request, item.unlabelled, people, self._began)
         return not item.unlabelled
 
+    def _is_probed(self, item: _OpenStep) -> bool:
+        """Whether what is asked about the source itself beside this step's labels is answered."""
+        if item.probes is None:
+            request = self._probes.request_for(item.request, self._batch)
+            if request is None:
+                return True
+            item.probes = _OpenStep(request, durable=True)
+        self._ask(item.probes)
+        return self._is_complete(item.probes)
+
     def _settled_labels(
         self, request: LabelRequest, by_number: Mapping[int, CompletionToLabel | Label], reply: SourceReply
     ) -> dict[int, Label]:
@@ -464,6 +473,8 @@ class LabelQueue:
 
     def _requests(self, request: LabelRequest, numbers: Iterable[int]) -> dict[int, CompletionToLabel | Label]:
         """The requests for these rows. A row without text cannot be labelled: its label is missing at once."""
+        if request.part == PROBES:
+            return probe_requests(self.run, request, numbers)
         purposes = {row: bet.purpose for bet in request.bets for row in (bet.up, bet.down)}
         requests: dict[int, CompletionToLabel | Label] = {}
         batches: dict[tuple[int, int], RolloutBatch | str] = {}
@@ -491,7 +502,7 @@ class LabelQueue:
             return (
                 "its requests are gone"
                 if request is None
-                else read_step(self.run, attempt, step, request.ranks, _COLUMNS)
+                else read_step(self.run, attempt, step, request.ranks, REQUEST_COLUMNS)
             )
         except StoreError as error:
             return f"the rollout cannot be read: {error}"[:200]
@@ -517,7 +528,7 @@ class LabelQueue:
         if not self.live or self.labels_whole_steps:
             return False
         if self._past is None or self._past.key != (attempt, step):
-            request = read_request(self.run, attempt, step, onset=True)
+            request = read_request(self.run, attempt, step, ONSET)
             if request is None:
                 request = draw_rows(self._id, attempt, step, stored(step), self.source)
                 if request is None:
@@ -539,7 +550,7 @@ class LabelQueue:
 
     def settle_past(self, attempt: int, step: int) -> OnsetEstimated:
         """What the labels of the past say. Raises `StoreError` if the request or a label is gone."""
-        request = read_request(self.run, attempt, step, onset=True)
+        request = read_request(self.run, attempt, step, ONSET)
         if request is None:
             raise StoreError(f"gold/requests has nothing about the past of step {step} of attempt {attempt}")
         labels = read_labels(self.run, request)
@@ -550,6 +561,10 @@ class LabelQueue:
 
     def settle(self, attempt: int, step: int) -> SettledStep:
         """A step's bets, from its request and labels. Raises `StoreError` if a label is gone."""
+        settled = self._settle_labels(attempt, step)
+        return replace(settled, facts={**settled.facts, **probe_facts(self.run, attempt, step)})
+
+    def _settle_labels(self, attempt: int, step: int) -> SettledStep:
         request = next((item.request for item in self._pending if item.key == (attempt, step)), None)
         if request is None or (self.live and self._pending[0].request is not request):
             raise StoreError(f"step {step} of attempt {attempt}: labels were closed that were not asked for")
@@ -591,6 +606,7 @@ class LabelQueue:
         if not self._pending:
             self._newest = None
         self.bought += facts["answered"]
+        self._probes.count(attempt, step, facts)
         values = {reading.name: reading.values for reading in readings}
         slopes, duels = values.get("gold.slope", ()), values.get("gold.duel", ())
         self._changes.append(lambda: self._close_bets(attempt, step, slopes, duels))
@@ -627,7 +643,7 @@ class LabelQueue:
         self._drawn.clear()
         if last is not None and again:
             self.rollouts -= last.done.rows
-            batch = read_step(self.run, *last.key, last.done.ranks, _COLUMNS)
+            batch = read_step(self.run, *last.key, last.done.ranks, REQUEST_COLUMNS)
             again_as: dict[str, Any] = {"boost": bool(last.done.boost), "behind": bool(last.done.behind)}
             again_as["behaviours"] = last.done.behaviours or {}
             self.draw_requests(batch, expand_ranges(last.done.ranks), **again_as)
@@ -692,30 +708,6 @@ def _plain_bet(bet: Bet, of_slice: str) -> Bet:
 
 def _plain_row(row: Row) -> Row:
     return int(row[0]), int(row[1]), int(row[2])
-
-
-def row_request(batch: RolloutBatch, row: int, key: str, purpose: str) -> CompletionToLabel | None:
-    """What is asked about one row; None if its text was not stored."""
-    text = batch.completion[row] if batch.completion is not None and row < len(batch) else None
-    if text is None:
-        return None
-    prompt = None if batch.prompt is None else batch.prompt[row]
-    columns, seen = _row_columns(batch, row), shown_text(batch, row) or ""
-    conversation = "" if seen == text else seen
-    return CompletionToLabel(key, batch.attempt, batch.step, row, purpose, prompt, text, columns, conversation)
-
-
-def _row_columns(batch: RolloutBatch, row: int) -> dict[str, object]:
-    """What else is known of a row: the dataset's facts, and what the trainer measured under names of its own."""
-    try:
-        columns: dict[str, object] = {} if batch.facts is None else {**from_text(batch.facts[row])}
-    except ValueError:  # not an object: whoever needs a fact of this row says that it has none
-        columns = {}
-    if batch.turns is not None:
-        columns["turns"] = plain_turns(batch.turns[row])
-    columns |= {name: getattr(batch, name)[row] for name in _FACT_COLUMNS if batch.column(name) is not None}
-    measured = (name for name in ("length", "truncated") if batch.column(name) is not None)
-    return columns | {name: getattr(batch, name)[row].item() for name in measured}
 
 
 def _reward_of(batch: RolloutBatch, row: Row) -> float | None:

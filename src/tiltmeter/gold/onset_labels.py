@@ -19,6 +19,7 @@ from tiltmeter.errors import StoreError
 from tiltmeter.gold import GoldSource
 from tiltmeter.gold.label_files import ONSET, PEOPLE, Label, LabelRequest, draw_generator
 from tiltmeter.gold.row_features import COLUMNS, prompt_numbers, row_features
+from tiltmeter.gold.row_request import REQUEST_COLUMNS
 from tiltmeter.gold.sampler import Bet, Row
 from tiltmeter.rundir.journal import Event
 from tiltmeter.rundir.payloads import OnsetEstimated, StepDone
@@ -144,7 +145,8 @@ def request_texts(run: RunDirectory, request: LabelRequest) -> dict[Row, Rollout
     for attempt, step, _ in request.rows:
         if (attempt, step) not in batches:
             try:
-                batches[attempt, step] = read_step(run, attempt, step, ranks.get((attempt, step), ()))
+                of_step = ranks.get((attempt, step), ())
+                batches[attempt, step] = read_step(run, attempt, step, of_step, REQUEST_COLUMNS)
             except StoreError as error:
                 batches[attempt, step] = f"the rollout cannot be read: {error}"[:200]
     return {row: batches[row[:2]] for row in request.rows}

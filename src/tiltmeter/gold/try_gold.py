@@ -15,8 +15,8 @@ from tiltmeter.data.batches import plain_text
 from tiltmeter.data.dataset_facts import from_text, to_text
 from tiltmeter.errors import AttachError
 from tiltmeter.gold import CompletionToLabel, GoldSource
-from tiltmeter.gold.answers.answer_columns import ANSWER_COLUMNS
 from tiltmeter.gold.function_process import FunctionProcess
+from tiltmeter.gold.known_answers import MEASURED, OF_AGENTS, columns_of_text, own_answer
 from tiltmeter.gold.label_cost import STEP_SECONDS
 from tiltmeter.gold.label_files import Label, to_label
 from tiltmeter.safety.safe_text import log_line
@@ -26,11 +26,6 @@ SECONDS = 20.0  # that all of it may take, the start of the function's process i
 OTHER_TEXT = "I do not know."
 TEXTS = {"own": "the dataset's own answer", "other": f"{OTHER_TEXT!r}", "empty": "an empty one"}
 SCORED = {"own": "the dataset's own answers score", "other": f"{OTHER_TEXT!r} scores", "empty": "an empty text"}
-#: Columns with a text that could be a completion, best first.
-COMPLETION_COLUMNS = ("completion", "chosen", "response", "canonical_solution", *ANSWER_COLUMNS)
-#: What a row has once it was generated, and a dataset does not.
-MEASURED = ("length", "truncated")
-OF_AGENTS = ("turns", "agent", "env", "task", "stop", "artifacts")
 #: Errors that no other completion cures, and what to do. An error of another kind may be due to the texts tried.
 FIXES = {
     r"TypeError: .*is not a number from 0 to 1": "return a number from 0 to 1, or None where it cannot tell",
@@ -85,12 +80,10 @@ def _requests(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[CompletionToL
     requests: dict[str, list[CompletionToLabel]] = {"own": [], "other": [], "empty": []}
     for at, row in enumerate(chosen):
         facts = from_text(to_text({name: value for name, value in row.items() if name != "prompt"}))
-        texts = {"other": OTHER_TEXT, "empty": ""}
-        own = next((str(row[name]) for name in COMPLETION_COLUMNS if isinstance(row.get(name), (str, int, float))), "")
-        texts |= {"own": own} if own else {}
+        own = own_answer(row)
+        texts = {"other": OTHER_TEXT, "empty": ""} | ({"own": own} if own else {})
         for kind, text in texts.items():
-            columns = {"length": len(text), "truncated": False, **facts}
-            prompt = plain_text(row.get("prompt"))
+            columns, prompt = columns_of_text(text, facts), plain_text(row.get("prompt"))
             requests[kind].append(CompletionToLabel(f"try-{at}", 0, 0, at, kind, prompt, text, columns))
     return requests
 
@@ -125,11 +118,26 @@ def _describe(name: str, labels: Mapping[str, Sequence[Label]], seconds: float) 
     every = {value for part in values.values() for value in part}
     if len(every) == 1 and values["own"] and not missing:
         lines.append(f"Every text scores {every.pop():g}, right or wrong: does it look at the completion?")
+    elif values["own"] and not missing and _is_no_higher(labels):
+        lines.append(
+            f"No row's own answer scores higher than {OTHER_TEXT!r} or an empty text: does it look at the completion, "
+            "and in which form does it want an answer?"
+        )
     elif seconds > STEP_SECONDS:
         lines.append(
             f"A label takes {seconds:.1f} s: about 2 % of the rollouts are labelled; Gold(share=) says another."
         )
     return tuple(lines)
+
+
+def _is_no_higher(labels: Mapping[str, Sequence[Label]]) -> bool:
+    """Whether no known right answer scores more than what is known to be worth nothing. Without missing labels."""
+    other = [one.value or 0.0 for kind in ("other", "empty") for one in labels[kind]]
+    rows = len(labels["other"])
+    nothing = [max(other[row::rows]) for row in range(rows)]
+    return len(labels["own"]) == rows and all(
+        (own.value or 0.0) <= most for own, most in zip(labels["own"], nothing, strict=True)
+    )
 
 
 def _range(values: Sequence[float]) -> str:

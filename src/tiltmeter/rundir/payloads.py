@@ -133,6 +133,15 @@ class ColumnTrial(Struct, frozen=True, kw_only=True):
     why: str = ""  # it was refused
 
 
+class ProbeLabels(Struct, frozen=True):
+    """Labels of texts whose worth is known, for one prompt: its right answer and a wrong one in as many forms."""
+
+    right: list[float | None]
+    wrong: list[float | None]
+    empty: list[float | None] = []
+    reads: bool = False  # the source is a check that is given the right answer
+
+
 class LabelsClosed(StepReadings, frozen=True, kw_only=True):
     """The labels of a step are complete."""
 
@@ -147,6 +156,9 @@ class LabelsClosed(StepReadings, frozen=True, kw_only=True):
     canaries_pass: bool = False
     trial: ColumnTrial | UnsetType = UNSET  # of a column that gold took by itself, until it is decided
     source: LabelCounts | UnsetType = UNSET
+    again: list[tuple[float, float | None]] | UnsetType = UNSET  # answers asked about again: label at first, and now
+    probes: list[ProbeLabels] | UnsetType = UNSET
+    unprobed: str | UnsetType = UNSET  # why no known answer can be asked about, once
 
 
 class Note(Struct, frozen=True, kw_only=True, tag_field="note"):

@@ -47,7 +47,7 @@ def read_step(
     """
     rank_set = set(expand_ranges(ranks))
     parts = [run.read(file, columns) for file in run.find(attempt, step) if file.rank in rank_set]
-    if len(parts) < len(rank_set):
+    if len(parts) < len(rank_set) or not parts:
         raise StoreError(f"step {step} of attempt {attempt} is not stored any more")
     return join([batch for batch, _, _ in parts], shared_groups=parts[-1][1].get("groups") == "shared")
 

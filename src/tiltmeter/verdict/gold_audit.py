@@ -39,6 +39,12 @@ BY_ANSWER = "look for a cache whose key lacks the answer, or a function that rea
 MEND = "mend it, as a full disk or a server that is gone, and label the steps since then again: tiltmeter audit"
 
 
+def rests_on_labels(alarm: Alarm) -> bool:
+    """Whether an alarm is about labels of answers, and not about traps or evaluations."""
+    name = reading_of(alarm.name)
+    return name.startswith("gold.") and name != TRAPS
+
+
 @dataclass
 class GoldAudit:
     """What the labels say of their source; add every event in order. `failure`: why it is not to be believed, and what
@@ -161,8 +167,7 @@ class GoldAudit:
 
     def rests_on_void(self, alarm: Alarm) -> bool:
         """Whether an alarm rests on labels that say nothing: the source never told answers apart, or broke."""
-        name = reading_of(alarm.name)
-        if not name.startswith("gold.") or name == TRAPS:
+        if not rests_on_labels(alarm):
             return False
         spans = (one[1] <= alarm.data_step <= one[2] for one in self._void if one[0] == alarm.attempt)
         return bool(self._never) or any(spans)

@@ -43,7 +43,8 @@ from tiltmeter.stats.returning_prompts import ReturningPrompts
 from tiltmeter.verdict.agreement_and_gain import AgreementAndGain
 from tiltmeter.verdict.behaviours import MOST_BEHAVIOURS, BehaviourState, add_gold
 from tiltmeter.verdict.checkpoint_gold import CheckpointSeries
-from tiltmeter.verdict.gold_audit import GoldAudit
+from tiltmeter.verdict.gold_audit import GoldAudit, rests_on_labels
+from tiltmeter.verdict.gold_probes import GoldProbes
 from tiltmeter.verdict.gold_standing import PAST, GoldStanding
 from tiltmeter.verdict.slices import SliceTable
 
@@ -168,6 +169,7 @@ class RunFacts:
     labels_requested: int = 0  # labels, answered or not, of steps that are closed
     unanswered: int = 0  # of those
     last_labels: list[tuple[int, int]] = field(default_factory=list)  # the same two, of the last steps with labels
+    gold_probes: GoldProbes = field(default_factory=GoldProbes)  # what the source says again, and of known answers
     onset: OnsetEstimated | None = None  # from labels of the past, after the newest alarm that has them
     gold_cost: str = ""  # the share that is labelled, and why, where it was chosen by cost
     trial: ColumnTrial | None = None  # of the column that gold took by itself
@@ -375,6 +377,7 @@ class RunFacts:
         self.gold_differs |= closed.gold_differs
         self.labels_whole_steps = closed.whole
         self.trial = self.trial if closed.trial is UNSET else closed.trial
+        self.gold_probes.add(closed, self.gold)
         if closed.why:
             self.gold_error = closed.why
             self.faults.append(Fault(attempt, step, "gold", closed.why))
@@ -449,18 +452,20 @@ class RunFacts:
     def open_alarms(self, tier: Tier) -> tuple[Alarm, ...]:
         """The alarms or warnings that are open, but for alarms that rest on gold that says nothing. Alarms stay open
         across rewinds; warnings belong to their lineage."""
-        return tuple(
-            one for one in self._open_alarms(tier) if tier != "alarm" or not self.gold_audit.rests_on_void(one)
-        )
+        return tuple(one for one in self._open_alarms(tier) if tier != "alarm" or not self._rests_on_void(one))
+
+    def _rests_on_void(self, alarm: Alarm) -> bool:
+        void = self.gold_probes.failure != "" and rests_on_labels(alarm)
+        return void or self.gold_audit.rests_on_void(alarm)
 
     @property
     def void_gold(self) -> str:
         """Why gold says nothing, and what to do; empty while nothing speaks against it."""
         audit = self.gold_audit
-        if audit.void or audit.source_break is None:
-            return audit.void
-        alarms = [one for one in self._open_alarms("alarm") if audit.rests_on_void(one)]
-        if not alarms:
+        if void := self.gold_probes.failure or audit.void:
+            return void
+        alarms = [one for one in self._open_alarms("alarm") if self._rests_on_void(one)]
+        if not alarms or audit.source_break is None:
             return ""
         return (
             f"the gold source was broken from step {audit.source_break.step} to {audit.back}, and the alarm of step "

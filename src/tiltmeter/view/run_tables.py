@@ -330,7 +330,7 @@ class RunTables:
             name = entry.name.removesuffix(".jsonl")
             attempt, _, step = name.removesuffix(f".{ONSET}").partition("-")
             if attempt.isdecimal() and step.isdecimal() and name != entry.name:
-                request = read_request(run, int(attempt), int(step), onset=name.endswith(f".{ONSET}"))
+                request = read_request(run, int(attempt), int(step), ONSET if name.endswith(ONSET) else "")
                 if request is not None:
                     yield request
 

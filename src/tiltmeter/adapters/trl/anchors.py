@@ -29,8 +29,8 @@ from tiltmeter.data.reward_fingerprint import fingerprint
 from tiltmeter.errors import AttachError, Boundary, describe_error, warn_user
 from tiltmeter.gold import GoldAnswer, GoldSource
 from tiltmeter.gold.label_files import to_label
-from tiltmeter.gold.label_queue import row_request
 from tiltmeter.gold.label_worker import LabelWorker, ask_source
+from tiltmeter.gold.row_request import row_request
 from tiltmeter.monitor.parts import REWARD_AS_GOLD, load_gold, names_people
 from tiltmeter.rundir.evaluations import Evaluation, write_evaluation
 

@@ -18,9 +18,9 @@ from tiltmeter.data.reading_table import ReadingTable
 from tiltmeter.errors import AttachError, StoreError
 from tiltmeter.gold import LATER, CompletionToLabel, GoldAnswer, GoldSource
 from tiltmeter.gold.label_files import Label, to_label
-from tiltmeter.gold.label_queue import row_request
 from tiltmeter.gold.onset_labels import LABELS, LEAST, draw_rows, estimate_onset, request_texts, steps_of
 from tiltmeter.gold.people import PeopleSource
+from tiltmeter.gold.row_request import row_request
 from tiltmeter.monitor.parts import load_gold
 from tiltmeter.rundir.journal import Event
 from tiltmeter.rundir.payloads import OnsetEstimated

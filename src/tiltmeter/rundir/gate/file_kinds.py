@@ -41,7 +41,7 @@ KINDS = (
     FileKind(rf"pinned/{_N}-{_STEP}(?:-checkpoint)?\.json", 8 * _MB),
     FileKind(rf"audits/(?:{_STEP}-[0-9a-f]{{1,64}}|attempt-{_N})\.json", 4 * _MB),
     FileKind(rf"checkpoints/{_N}(?:-{_STEP})?\.json", 64 * _MB),
-    FileKind(rf"gold/requests/{_N}-{_STEP}(?:\.onset)?\.jsonl", 64 * _MB),
+    FileKind(rf"gold/requests/{_N}-{_STEP}(?:\.onset|\.probes)?\.jsonl", 64 * _MB),
     FileKind(rf"gold/labels/{_NAME}/{_NAME}\.json", 64 * _MB),
     FileKind(rf"gold/functions/[0-9a-f]{{64}}/{_NAME}\.py", 4 * _MB),
     FileKind(rf"gold/share-{_NAME}\.json", _MB),

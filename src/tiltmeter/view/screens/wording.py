@@ -149,7 +149,7 @@ def remarks(verdict: Verdict, run_facts: RunFacts, line: ReadingLookup) -> list[
     if verdict.alarms:
         first = verdict.alarms[0]
         lines.append(f"Raised at step {first.step}; onset between step {first.onset_low} and {first.onset_high}.")
-    lines += describe_gold_source(run_facts, verdict.gold)
+    lines += [*describe_gold_source(run_facts, verdict.gold), *run_facts.gold_probes.lines]
     lines += describe_gold_peak(verdict.gold, alarmed=bool(verdict.alarms))
     lines += describe_phrases(line(OVERUSED)[1])
     lost, total = run_facts.lost

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from tiltmeter.data.records import RolloutBatch
 from tiltmeter.data.turns import shown_text
 from tiltmeter.errors import StoreError
-from tiltmeter.gold.label_files import PEOPLE, LabelRequest, read_request
+from tiltmeter.gold.label_files import ONSET, PEOPLE, LabelRequest, read_request
 from tiltmeter.gold.people import RaterAnswers, label_pairs, people_numbers, raters_of
 from tiltmeter.gold.sampler import Bet, Row
 from tiltmeter.monitor.process import monitor_running
@@ -63,7 +63,7 @@ class LabelSession:
         for entry in entries(self.run.path / "gold" / "requests"):
             # Labels of the past are written all at once, when everybody has answered.
             if match := _ONSET.fullmatch(entry.name):
-                name = self._add_step(int(match[1]), int(match[2]), onset=True)
+                name = self._add_step(int(match[1]), int(match[2]), ONSET)
                 labels = self.run.path / "gold" / "labels" / entry.name.removesuffix(".jsonl")
                 self.waiting += [name] if name is not None and not exists(labels) else []
         for entry in entries(self.run.path / "gold" / "picked"):
@@ -141,11 +141,11 @@ class LabelSession:
         except StoreError:
             return None
 
-    def _add_step(self, attempt: int, step: int, *, onset: bool = False) -> str | None:
-        name = f"{attempt}-{step:06d}{'.onset' if onset else ''}"
+    def _add_step(self, attempt: int, step: int, part: str = "") -> str | None:
+        name = f"{attempt}-{step:06d}{part and f'.{part}'}"
         if name not in self.steps:
             try:
-                request = read_request(self.run, attempt, step, onset=onset)
+                request = read_request(self.run, attempt, step, part)
             except StoreError:
                 request = None
             if request is None or not request.rows or not all(map(_is_rollout_key, request.rows)):
