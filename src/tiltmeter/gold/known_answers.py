@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tiltmeter.gold.answers.answer_columns import ANSWER_COLUMNS, LONGEST_ANSWER
 from tiltmeter.gold.checks.math_answers import extract_answers
-from tiltmeter.gold.task_checks import ANSWER_COLUMNS, LONGEST_ANSWER
 
 #: Columns with a text that could be a completion, best first.
 COMPLETION_COLUMNS = ("completion", "chosen", "response", "canonical_solution", *ANSWER_COLUMNS)
