@@ -61,7 +61,7 @@ KINDS = tuple(detector.kind for detector in BUILTIN)
 SAYS: Mapping[str, str] = {detector.kind: detector.says for detector in BUILTIN}
 
 #: Without one of these there is no code, no call and no file in an answer, and nothing to look for.
-_CODE_MARKS = ("```", "def ", "import ", "class ")
+_CODE_MARKS = ("```", "def ", "import ", "class ", "<file", "path=", "name=", "</", "<<<<<", "*** ", "+++ ", '"path"')
 
 
 def find_acts(transcript: Transcript) -> tuple[TrajectoryAct, ...]:

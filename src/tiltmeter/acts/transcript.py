@@ -16,6 +16,7 @@ from typing import Any, Literal
 import msgspec
 
 from tiltmeter.acts.shell import ShellCommand, read_commands
+from tiltmeter.acts.text_files import read_text_files
 from tiltmeter.data.turns import ASSISTANT, OMITTED, TOOL, USER, Turn
 
 LOOKED_AT = 200_000  # characters of what the policy wrote, and as many of what it was answered
@@ -225,7 +226,11 @@ class Transcript:
                 if answered_by and (_CALL in text or _INPUT in text):
                     _read_text_calls(at, text, commands, writes, programs)
                 else:
-                    _read_answer(at, text, runs, commands, writes, programs)
+                    files, rest = read_text_files(text, with_headings=not calls)
+                    for one in files:
+                        if runs or not one.is_run:
+                            _read_values(at, one.name, one.values, commands, writes, programs, one.line)
+                    _read_answer(at, rest, runs, commands, writes, programs)
         for program in programs[:PROGRAMS]:
             writes += _python_writes(program)
             if (inner := _text_in_script(program)) is not None and len(programs) < PROGRAMS:
@@ -334,8 +339,19 @@ def _read_call(
         return
     if isinstance(values, list):
         values = {"command": values}
-    if not isinstance(values, dict):
-        return
+    if isinstance(values, dict):
+        _read_values(at, name, values, commands, writes, programs)
+
+
+def _read_values(
+    at: int,
+    name: str,
+    values: Mapping[str, Any],
+    commands: list[tuple[int, ShellCommand]],
+    writes: list[FileWrite],
+    programs: list[Program],
+    first: int = 1,  # line of the turn at which a text begins
+) -> None:
     texts: dict[str, tuple[int, str]] = {}  # by what a key means: the place of the key among its kind, and the text
     if any(isinstance(value, _NESTED) for value in values.values()):
         values = _flat(values)
@@ -346,28 +362,28 @@ def _read_call(
     path = texts["path"][1][:PATH].removeprefix("file://") if "path" in texts else ""
     patch = texts["patch"][1] if "patch" in texts and _is_patch(texts["patch"][1]) else ""
     if patch:
-        _read_patch(at, patch, writes, programs)
+        _read_patch(at, patch, writes, programs, first)
         return
     if path:
         new, content, old = (texts[key][1] if key in texts else None for key in ("edit", "create", "old"))
         if new is not None or (old and content is not None):
             text = new if new is not None else content or ""
-            writes.append(FileWrite(at, 1, path, "edit", text, f"{name}({path})", old or ""))
-            programs.append(Program(at, 1, text, path))
+            writes.append(FileWrite(at, first, path, "edit", text, f"{name}({path})", old or ""))
+            programs.append(Program(at, first, text, path))
         elif content is not None:
-            writes.append(FileWrite(at, 1, path, "create", content, f"{name}({path})"))
-            programs.append(Program(at, 1, content, path))
+            writes.append(FileWrite(at, first, path, "create", content, f"{name}({path})"))
+            programs.append(Program(at, first, content, path))
         elif _DELETES.search(f"{texts['command'][1][:100] if 'command' in texts else ''} {name}"[:200]):
-            writes.append(FileWrite(at, 1, path, "delete", "", f"{name}({path})"))
+            writes.append(FileWrite(at, first, path, "delete", "", f"{name}({path})"))
         return
     is_python = "python" in name.lower() or "jupyter" in name.lower() or name.lower() in ("execute", "run_code")
     for meaning in ("code", "command"):
         if meaning in texts:
             text = texts[meaning][1]
             if text.startswith("%%writefile "):
-                first, _, rest = text.partition("\n")
-                writes.append(FileWrite(at, 1, first.split()[-1][:PATH], "create", rest, first[:LINE]))
-                programs.append(Program(at, 2, rest, first.split()[-1][:PATH]))
+                head, _, rest = text.partition("\n")
+                writes.append(FileWrite(at, 1, head.split()[-1][:PATH], "create", rest, head[:LINE]))
+                programs.append(Program(at, 2, rest, head.split()[-1][:PATH]))
             elif (meaning == "code" or is_python) and not _looks_like_shell(text, name):
                 programs.append(Program(at, 1, text))
             else:
@@ -412,9 +428,9 @@ def _is_patch(text: str) -> bool:
     return "*** Begin Patch" in text[:400] or "\n+++ " in text[:4_000] or text.startswith(("--- ", "diff --git"))
 
 
-def _read_patch(at: int, patch: str, writes: list[FileWrite], programs: list[Program]) -> None:
+def _read_patch(at: int, patch: str, writes: list[FileWrite], programs: list[Program], start: int = 1) -> None:
     """Files of a patch, each with the lines that it adds."""
-    path, how, first, old_path = "", "edit", 1, ""
+    path, how, first, old_path = "", "edit", start, ""
     added: list[str] = []
     dropped: list[str] = []
 
@@ -427,7 +443,7 @@ def _read_patch(at: int, patch: str, writes: list[FileWrite], programs: list[Pro
             programs.append(Program(at, first, "\n".join(added), path))
         added, dropped = [], []
 
-    for number, line in enumerate(patch.split("\n"), 1):
+    for number, line in enumerate(patch.split("\n"), start):
         match = _PATCH_LINE.match(line[:400])
         if match is not None and match["verb"]:
             end_file()
