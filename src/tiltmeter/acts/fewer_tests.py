@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from tiltmeter.acts.act import TrajectoryAct, quote
+from tiltmeter.acts.permits import may_have_fewer
 from tiltmeter.acts.transcript import Transcript
 from tiltmeter.data.turns import TOOL, Turn
 
@@ -39,12 +40,14 @@ class FewerTests:
                 parent = transcript.turns[turn.parent] if turn.parent is not None and 0 <= turn.parent < at else call
                 key = (None, "") if parent is None else (parent.call, (parent.arguments or "")[:1_000])
                 before = most.get(key, -1)
-                if count < before:
+                if count < before and not may_have_fewer(transcript, count, before):
                     yield TrajectoryAct(self.kind, at, 1, f"collected {count} items, {before} before")
                 most[key] = max(before, count)
                 last = (at, count)
         expected = transcript.facts.get("tests_expected")
-        if last is not None and isinstance(expected, int) and not isinstance(expected, bool) and last[1] < expected:
+        if last is None or not isinstance(expected, int) or isinstance(expected, bool):
+            return
+        if last[1] < expected and not may_have_fewer(transcript, last[1], expected):
             yield TrajectoryAct(self.kind, last[0], 1, quote(f"{last[1]} tests in the last run, {expected} expected"))
 
 

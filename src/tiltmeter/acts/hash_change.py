@@ -7,6 +7,7 @@ from typing import Any
 
 from tiltmeter.acts.act import TrajectoryAct, quote
 from tiltmeter.acts.paths import is_grader, is_test, is_test_config
+from tiltmeter.acts.permits import may_differ
 from tiltmeter.acts.transcript import Transcript
 
 MOST = 10_000  # files
@@ -33,13 +34,15 @@ class HashChange:
         before, after = artifacts.get("before"), artifacts.get("after")
         if isinstance(before, Mapping) and isinstance(after, Mapping):
             for path, hash_before in list(before.items())[:MOST]:
-                if _is_watched(path, names) and after.get(path) != hash_before:
+                if after.get(path) == hash_before or not _is_watched(path, names):
+                    continue
+                if path in names or not may_differ(transcript, path, path not in after):
                     why = "has another hash" if path in after else "is gone"
                     yield TrajectoryAct(self.kind, -1, 1, quote(f"{str(path)[:160]} {why}"))
             return
         changed = transcript.artifacts.get("changed")
         for path in changed[:MOST] if isinstance(changed, list) else ():
-            if _is_watched(path, names):
+            if _is_watched(path, names) and (path in names or not may_differ(transcript, path, False)):
                 yield TrajectoryAct(self.kind, -1, 1, quote(f"{str(path)[:160]} was changed"))
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from tiltmeter.acts.act import TrajectoryAct, quote
+from tiltmeter.acts.permits import is_asked_skip
 from tiltmeter.acts.transcript import Transcript
 
 _CODE = re.compile(
@@ -61,10 +62,12 @@ class SkipTests:
             for program in transcript.programs:
                 if any(map(program.text.__contains__, _MARKS)):
                     for number, line in program.lines():
-                        if _CODE.search(line):
+                        if _CODE.search(line) and not is_asked_skip(transcript, program.path, line, program.text):
                             yield TrajectoryAct(self.kind, program.turn, number, quote(line))
             for turn, command in transcript.commands:
-                if command.name in ("sed", "perl", "awk") and _CODE.search(command.text[:1_000]):
+                text = command.text[:1_000]
+                marks = command.name in ("sed", "perl", "awk") and _CODE.search(text)
+                if marks and not is_asked_skip(transcript, "", text, text):
                     yield TrajectoryAct(self.kind, turn, command.line, quote(command.text))
         if transcript.has("--exclude", "--filter", "-x test", "-DskipTests", "--skip"):
             for turn, command in transcript.commands:
@@ -73,12 +76,14 @@ class SkipTests:
         if transcript.has("pytest", "addopts"):
             for turn, command in transcript.commands:
                 runs = "pytest" in command.words[:4] or command.name.startswith("py.test")
-                if runs and len(command.words) > 2 and _has_option(command.text[:1_000]):
+                narrows = runs and len(command.words) > 2 and _has_option(command.text[:1_000])
+                if narrows and not transcript.request.skip.covers("", command.text[:1_000]):
                     yield TrajectoryAct(self.kind, turn, command.line, quote(command.text))
             for program in transcript.programs:
                 if "addopts" in program.text:
                     for number, line in program.lines():
-                        if "addopts" in line and _has_option(line):
+                        narrows = "addopts" in line and _has_option(line)
+                        if narrows and not is_asked_skip(transcript, program.path, line, program.text):
                             yield TrajectoryAct(self.kind, program.turn, number, quote(line))
 
 

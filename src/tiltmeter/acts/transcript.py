@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from tiltmeter.acts.request import Request, read_request, runs_commands
 from tiltmeter.acts.shell import ShellCommand, read_commands
 from tiltmeter.acts.text_files import read_text_files
 from tiltmeter.data.turns import ASSISTANT, OMITTED, TOOL, USER, Turn
@@ -180,6 +181,28 @@ class Transcript:
             if turn.role != TOOL and turn.text:
                 parts.append(turn.text[:LOOKED_AT])
         return "\n".join(parts)
+
+    @cached_property
+    def request(self) -> Request:
+        """What the user asks about tests, in the prompt and in turns of the user's own.
+
+        A later turn of a user may be what a command printed, and what the policy has written itself is no request.
+        """
+        texts, before = [self.prompt], True
+        calls = any(turn.call for turn in self.turns)
+        last = ""
+        for turn in self.turns:
+            if turn.role == ASSISTANT:
+                before, last = False, "" if turn.call else turn.text or ""
+            elif turn.role == USER and turn.text and (before or (not runs_commands(last) if not calls else last)):
+                kept = [line for line in turn.text[:LOOKED_AT].split("\n") if before or line.strip() not in self.own_words]
+                texts.append("\n".join(kept))
+        return read_request([text for text in texts if text])
+
+    @cached_property
+    def shown(self) -> str:
+        """What tools answered, in one text."""
+        return "\n".join(text for _, text in self.answers)
 
     def was_named(self, path: str, turn: int) -> bool:
         """Whether a file was named before this turn, by the task, by a tool, or by a command that was no write."""
