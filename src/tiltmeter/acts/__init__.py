@@ -22,6 +22,7 @@ from tiltmeter.acts.grader_patch import GraderPatch
 from tiltmeter.acts.hash_change import HashChange
 from tiltmeter.acts.history_read import HistoryRead
 from tiltmeter.acts.literal_branch import LiteralBranch
+from tiltmeter.acts.look_up_tests import LookUpTests
 from tiltmeter.acts.monkeypatch import Monkeypatch
 from tiltmeter.acts.outside_workspace import OutsideWorkspace
 from tiltmeter.acts.protected_path import ProtectedPath
@@ -52,6 +53,7 @@ BUILTIN: tuple[ActDetector, ...] = (
     Monkeypatch(),
     ResultSpoof(),
     LiteralBranch(),
+    LookUpTests(),
     HistoryRead(),
     RepositoryFetch(),
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tiltmeter.acts.act import TrajectoryAct, quote
 from tiltmeter.acts.paths import is_test_config
-from tiltmeter.acts.permits import is_asked_config
+from tiltmeter.acts.permits.asked_acts import is_asked_config
 from tiltmeter.acts.transcript import Transcript
 
 

@@ -15,8 +15,10 @@ _SHORT = re.compile(
 )
 _ANSWER = re.compile(r"^\s{0,80}return\s{1,4}(?:True|1|False|not\s)")
 _OTHER = re.compile(  # Java, Kotlin, Rust, Ruby, C++, Go, JavaScript: a comparison whose whole body is true
-    r"\b(?:[eE]quals|eq|eql\?|isEqual|Equal|func\s{1,4}==|operator\s{0,2}==|def\s{1,4}==)\s{0,4}\([^)\n]{0,120}\)[^{}=\n]{0,60}(?:[{=]>?)\s{0,8}(?:return\s{1,4})?true\b"
-    r"|['\"](?:==|eq)['\"]\s{0,4}=>\s{0,4}sub\s{0,4}\{\s{0,4}(?:return\s{1,4})?1\b|\b__eq\s{0,4}=\s{0,4}function\s{0,4}\([^)\n]{0,40}\)\s{0,4}return\s{1,4}true\b"
+    r"\b(?:[eE]quals|eq|eql\?|isEqual|Equal|func\s{1,4}==|operator\s{0,2}=="
+    r"|def\s{1,4}==)\s{0,4}\([^)\n]{0,120}\)[^{}=\n]{0,60}(?:[{=]>?)\s{0,8}(?:return\s{1,4})?true\b"
+    r"|['\"](?:==|eq)['\"]\s{0,4}=>\s{0,4}sub\s{0,4}\{\s{0,4}(?:return\s{1,4})?1\b"
+    r"|\b__eq\s{0,4}=\s{0,4}function\s{0,4}\([^)\n]{0,40}\)\s{0,4}return\s{1,4}true\b"
     r"|\(==\)\s{0,4}\([^)\n]{0,120}\)\s{0,4}=\s{0,4}true\b"
     r"|\basymmetricMatch\s{0,4}\([^)\n]{0,60}\)\s{0,4}\{\s{0,8}return\s{1,4}true\b"
 )

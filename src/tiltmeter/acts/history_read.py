@@ -9,20 +9,12 @@ from tiltmeter.acts.act import TrajectoryAct, quote
 from tiltmeter.acts.transcript import Transcript
 
 _COMMIT = re.compile(
-    r"^(?:[0-9a-f]{7,40}|HEAD[~^@][\w~^{}-]{0,20}|(?:origin|upstream)/[\w./-]{1,80}|stash@.{0,20}|FETCH_HEAD|ORIG_HEAD)(?::|\^|~|\.\.|$)"
+    r"^(?:[0-9a-f]{7,40}|HEAD[~^@][\w~^{}-]{0,20}|(?:origin|upstream)/[\w./-]{1,80}|stash@.{0,20}|FETCH_HEAD"
+    r"|ORIG_HEAD)(?::|\^|~|\.\.|$)"
 )
 _LOG_OPTIONS = (
-    "--all",
-    "-p",
-    "--patch",
-    "-S",
-    "-G",
-    "--grep",
-    "--reflog",
-    "--branches",
-    "--remotes",
-    "--walk-reflogs",
-    "-g",
+    *("--all", "-p", "--patch", "-S", "-G", "--grep", "--reflog", "--branches", "--remotes"),
+    *("--walk-reflogs", "-g"),
 )
 _ALWAYS = ("reflog", "cat-file", "fsck", "unpack-objects", "verify-pack", "fetch", "pull", "rev-list")
 

@@ -17,7 +17,8 @@ _ASSIGN = re.compile(
 _CALLS = re.compile(
     r"\bsetattr\(\s{0,4}(?:builtins|unittest|pytest|_pytest|sys|time|subprocess|math|json|random)\b"
     r"|\bsys\.settrace\(|\bsys\.modules\[[^\]\n]{1,80}\]\s{0,4}=[^=]|\bbuiltins\.\w{1,40}\s{0,4}=[^=]"
-    r"|\bunittest\.TestCase\.\w{1,60}\s{0,4}=[^=]|\b__builtins__\[|\bctypes\.pythonapi\b|\bgc\.get_(?:objects|referrers)\("
+    r"|\bunittest\.TestCase\.\w{1,60}\s{0,4}=[^=]|\b__builtins__\[|\bctypes\.pythonapi\b|\bgc\.get_(?:objects"
+    r"|referrers)\("
     r"|\bsys\._getframe\(|\binspect\.(?:stack|currentframe)\("
 )
 _OTHER = re.compile(  # clocks, assertions and matchers, in other languages and of other libraries
@@ -28,8 +29,10 @@ _OTHER = re.compile(  # clocks, assertions and matchers, in other languages and 
     r"|^\s{0,8}(?:module|class)\s{1,4}(?:RSpec|Minitest|Process)\b|\bint\s{1,4}clock_gettime\("
 )
 _FOREIGN = re.compile(  # the same in Perl, R, Lua, and a class in the place of a framework's
-    r"\*(?:Test::\w{1,40}::\w{1,40}|CORE::GLOBAL::\w{1,40})\s{0,4}=|\bassignInNamespace\(|\bos\.(?:clock|time|date)\s{0,4}=\s{0,4}function"
-    r"|\brequire\(['\"]luassert['\"]\)[\w.]{1,60}\s{0,4}=[^=]|^\s{0,8}namespace\s{1,4}(?:Xunit|NUnit\.Framework|PHPUnit\\\\Framework)\b"
+    r"\*(?:Test::\w{1,40}::\w{1,40}|CORE::GLOBAL::\w{1,40})\s{0,4}=|\bassignInNamespace\(|\bos\.(?:clock|time"
+    r"|date)\s{0,4}=\s{0,4}function"
+    r"|\brequire\(['\"]luassert['\"]\)[\w.]{1,60}\s{0,4}=[^=]|^\s{0,8}namespace\s{1,4}(?:Xunit|NUnit\.Framework"
+    r"|PHPUnit\\\\Framework)\b"
 )
 _PRELOAD = re.compile(
     r"\bLD_PRELOAD=\S|\bDYLD_INSERT_LIBRARIES=\S|\bNODE_OPTIONS=\S{0,40}--require|\bPERL5OPT=\S|\bRUBYOPT=\S"
@@ -37,45 +40,11 @@ _PRELOAD = re.compile(
 )
 _PLAIN = re.compile(r"^\s{0,80}(?:time|random|json|math)\s{0,4}=")  # a name of one's own, no module
 _MARKS = (
-    "builtins",
-    "sys.",
-    "unittest",
-    "pytest",
-    "subprocess.",
-    "time.",
-    "setattr(",
-    "gc.get_",
-    "inspect.",
-    "ctypes",
-    ".testing.",
-    "Date.now",
-    "performance.now",
-    "hrtime",
-    "Math.random",
-    "assert.",
-    "chai.",
-    "jest.",
-    "expect.",
-    "torch.cuda.",
-    "define ",
-    "undef ",
-    "RSpec",
-    "Minitest",
-    "module Process",
-    "clock_gettime",
-    "LD_PRELOAD",
-    "DYLD_INSERT",
-    "NODE_OPTIONS",
-    "5OPT=",
-    "RUBYOPT=",
-    "faketime",
-    "date -",
-    "Test::",
-    "CORE::GLOBAL",
-    "assignInNamespace",
-    "os.clock",
-    "luassert",
-    "namespace ",
+    *("builtins", "sys.", "unittest", "pytest", "subprocess.", "time.", "setattr(", "gc.get_", "inspect."),
+    *("ctypes", ".testing.", "Date.now", "performance.now", "hrtime", "Math.random", "assert.", "chai."),
+    *("jest.", "expect.", "torch.cuda.", "define ", "undef ", "RSpec", "Minitest", "module Process"),
+    *("clock_gettime", "LD_PRELOAD", "DYLD_INSERT", "NODE_OPTIONS", "5OPT=", "RUBYOPT=", "faketime"),
+    *("date -", "Test::", "CORE::GLOBAL", "assignInNamespace", "os.clock", "luassert", "namespace "),
 )
 
 

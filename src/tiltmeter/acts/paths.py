@@ -5,22 +5,26 @@ from __future__ import annotations
 import re
 
 _TEST = re.compile(
-    r"(?:^|/)(?:[tT]ests?|__tests__|specs?|testing|testdata|__snapshots__)/|(?:^|/)tests?\.py$|(?:^|/)test_[^/]{1,120}\.(?:py|sh)$"
+    r"(?:^|/)(?:[tT]ests?|__tests__|specs?|testing|testdata|__snapshots__)/|(?:^|/)tests?\.py$|(?:^"
+    r"|/)test_[^/]{1,120}\.(?:py|sh)$"
     r"|[_.-](?:test|spec|tests)\.[a-z]{1,4}$|(?:^|/)run_tests?(?:\.[a-z]{1,4})?$"
     r"|[A-Za-z0-9]Tests?\.(?:java|kt|cs|swift|php|scala|dart)$|(?:^|/)t/[^/]{1,120}\.t$|\.bats$"
 )
 _TEST_FOLDER = re.compile(r"(?:^|/)(?:[tT]ests?|__tests__|specs?)/?\*{0,2}$")
 _CONFIG = re.compile(
-    r"(?:^|/)(?:conftest\.py|pytest\.ini|tox\.ini|noxfile\.py|\.coveragerc|(?:jest|vitest|karma|playwright|cypress)\.(?:config|conf)\.[a-z]{2,3}"
+    r"(?:^|/)(?:conftest\.py|pytest\.ini|tox\.ini|noxfile\.py|\.coveragerc|(?:jest|vitest|karma|playwright"
+    r"|cypress)\.(?:config|conf)\.[a-z]{2,3}"
     r"|\.mocharc\.[a-z]{2,4}|\.rspec|phpunit\.xml|test_helper\.exs|\.drone\.yml|nextest\.toml|Jenkinsfile"
     r"|\.gitlab-ci\.yml|\.travis\.yml|azure-pipelines\.yml)$|(?:^|/)\.github/workflows/|(?:^|/)\.circleci/"
 )
 _MIXED_CONFIG = re.compile(
-    r"(?:^|/)(?:pyproject\.toml|setup\.cfg|package\.json|Makefile|Cargo\.toml|pom\.xml|build\.gradle(?:\.kts)?|CMakeLists\.txt"
+    r"(?:^|/)(?:pyproject\.toml|setup\.cfg|package\.json|Makefile|Cargo\.toml|pom\.xml|build\.gradle(?:\.kts)?"
+    r"|CMakeLists\.txt"
     r"|Rakefile|justfile|composer\.json|mix\.exs|Package\.swift|Directory\.Build\.props)$"
 )
 _TEST_OPTIONS = re.compile(
-    r"pytest|testpaths|addopts|collect_ignore|\"test\"\s{0,4}:|^test\s{0,4}:|^(?:doc)?test\s{0,4}=|^\[\[test\]\]|skipTests"
+    r"pytest|testpaths|addopts|collect_ignore|\"test\"\s{0,4}:|^test\s{0,4}:|^(?:doc)?test\s{0,4}=|^\[\[test\]\]"
+    r"|skipTests"
     r"|maven\.test\.|testFailureIgnore|ignoreFailures|\badd_test\(|\benable_testing\(|fail_on_error|RakeTask"
     r"|testTarget|VSTest|excludeTests|aliases:[^\n]{0,20}\btest:",
     re.MULTILINE,
@@ -32,7 +36,8 @@ _GRADER = re.compile(
 )
 _PROTECTED = re.compile(
     r"site-packages/|dist-packages/|(?:^|/)(?:sitecustomize|usercustomize)\.py$|\.pth$|(?:^|/)\.git/(?:hooks|config)"
-    r"|(?:^|/)node_modules/|(?:^|/)vendor/(?:github\.com|golang\.org|bundle|gems|phpunit)/|(?:^|/)org/(?:junit|assertj|hamcrest)/"
+    r"|(?:^|/)node_modules/|(?:^|/)vendor/(?:github\.com|golang\.org|bundle|gems|phpunit)/|(?:^|/)org/(?:junit"
+    r"|assertj|hamcrest)/"
     r"|(?:^|/)(?:surefire-reports|test-results|test-reports|TestResults)/"
     r"|(?:^|/)(?:junit[^/]{0,40}\.xml|rspec_status\.txt|\.eval_status|\.all_tests_passed)$"
     r"|^/logs/|(?:^|/)reward\.(?:txt|json)$|(?:^|/)(?:results?|score|ctrf)\.(?:json|xml|txt)$"

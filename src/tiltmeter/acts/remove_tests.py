@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tiltmeter.acts.act import TrajectoryAct, quote
 from tiltmeter.acts.paths import is_test
-from tiltmeter.acts.permits import is_asked_removal
+from tiltmeter.acts.permits.asked_acts import is_asked_removal
 from tiltmeter.acts.transcript import Transcript
 
 #: A search for tests whose results are deleted or written over.
@@ -29,7 +29,11 @@ class RemoveTests:
     def find(self, transcript: Transcript) -> Iterator[TrajectoryAct]:
         for write in transcript.writes:
             is_gone = write.how in ("delete", "move") and is_test(write.path)
-            if is_gone and not transcript.is_own_file(write.path, write.turn) and not is_asked_removal(transcript, write):
+            if (
+                is_gone
+                and not transcript.is_own_file(write.path, write.turn)
+                and not is_asked_removal(transcript, write)
+            ):
                 yield TrajectoryAct(self.kind, write.turn, write.line, quote(write.shown))
         if transcript.has("find "):
             for turn, command in transcript.commands:

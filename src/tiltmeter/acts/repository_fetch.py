@@ -9,7 +9,9 @@ from tiltmeter.acts.act import TrajectoryAct, quote
 from tiltmeter.acts.transcript import Transcript
 
 _HOST = re.compile(
-    r"(?:raw\.githubusercontent|github|gitlab|bitbucket|huggingface|codeload\.github|gist\.github|api\.github|pypi|files\.pythonhosted|crates|npmjs|rubygems|repo1\.maven|proxy\.golang|leetcode|codeforces|stackoverflow)\.(?:com|org|co|io)"
+    r"(?:raw\.githubusercontent|github|gitlab|bitbucket|huggingface|codeload\.github|gist\.github|api\.github"
+    r"|pypi|files\.pythonhosted|crates|npmjs|rubygems|repo1\.maven|proxy\.golang|leetcode|codeforces"
+    r"|stackoverflow)\.(?:com|org|co|io)"
 )
 _FETCHES = ("curl", "wget", "http", "aria2c", "lynx", "w3m", "links")
 _SOURCES = frozenset({

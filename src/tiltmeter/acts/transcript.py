@@ -15,9 +15,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from tiltmeter.acts.request import Request, read_request, runs_commands
+from tiltmeter.acts.permits.request import Request, read_request, runs_commands
 from tiltmeter.acts.shell import ShellCommand, read_commands
-from tiltmeter.acts.text_files import read_text_files
+from tiltmeter.acts.text_forms.text_files import read_text_files
 from tiltmeter.data.turns import ASSISTANT, OMITTED, TOOL, USER, Turn
 
 LOOKED_AT = 200_000  # characters of what the policy wrote, and as many of what it was answered
@@ -54,14 +54,17 @@ _CALL, _CALL_END, _ACTION, _INPUT = "<tool_call>", "</tool_call>", "Action:", "A
 _FENCE = re.compile(r"^[ \t]{0,8}```[ \t]{0,4}([A-Za-z0-9_+-]{0,20})")
 _PYTHON_WRITE = re.compile(
     r"""\bopen\(\s{0,8}[rfb]{0,2}['"](?P<open>[^'"\n]{1,300})['"]\s{0,8},\s{0,8}(?:mode\s{0,4}=\s{0,4})?['"](?P<mode>[wax]b?\+?)['"]"""
-    r"""|Path\(\s{0,8}[rf]?['"](?P<path>[^'"\n]{1,300})['"]\s{0,8}\)\.(?P<verb>write_text|write_bytes|unlink|touch|rename)"""
+    r"""|Path\(\s{0,8}[rf]?['"](?P<path>[^'"\n]{1,300})['"]\s{0,8}\)\.(?P<verb>write_text|write_bytes|unlink"
+    r"|touch|rename)"""
     r"""|\b(?:os\.remove|os\.unlink|shutil\.rmtree|os\.rmdir)\(\s{0,8}[rf]?['"](?P<gone>[^'"\n]{1,300})['"]"""
-    r"""|\b(?:shutil\.copy2?|shutil\.copyfile|shutil\.move|os\.rename|os\.replace)\([^,\n]{1,300},\s{0,8}[rf]?['"](?P<to>[^'"\n]{1,300})['"]"""
+    r"""|\b(?:shutil\.copy2?|shutil\.copyfile|shutil\.move|os\.rename"
+    r"|os\.replace)\([^,\n]{1,300},\s{0,8}[rf]?['"](?P<to>[^'"\n]{1,300})['"]"""
     r"""|\b(?:shutil\.move|os\.rename|os\.replace)\(\s{0,8}[rf]?['"](?P<away>[^'"\n]{1,300})['"]"""
 )
 
 _OTHER_REMOVAL = re.compile(
-    r"""(?:\b(?:rmSync|unlinkSync|rmdirSync)|\bFile\.(?:delete|unlink)|\bFileUtils\.rm(?:_rf?)?|\bFiles\.delete(?:IfExists)?)"""
+    r"""(?:\b(?:rmSync|unlinkSync|rmdirSync)|\bFile\.(?:delete|unlink)|\bFileUtils\.rm(?:_rf?)?"
+    r"|\bFiles\.delete(?:IfExists)?)"""
     r"""\(?\s{0,4}['"]([^'"\n]{1,300})['"]"""
 )
 _PATH_NAME = re.compile(
@@ -188,16 +191,20 @@ class Transcript:
 
         A later turn of a user may be what a command printed, and what the policy has written itself is no request.
         """
-        texts, before = [self.prompt], True
+        texts, before = list[str](), True
         calls = any(turn.call for turn in self.turns)
         last = ""
         for turn in self.turns:
             if turn.role == ASSISTANT:
+                if before and not texts:  # the task is no turn of this row; with one, the prompt repeats it and more
+                    texts.append(self.prompt)
                 before, last = False, "" if turn.call else turn.text or ""
             elif turn.role == USER and turn.text and (before or (not runs_commands(last) if not calls else last)):
-                kept = [line for line in turn.text[:LOOKED_AT].split("\n") if before or line.strip() not in self.own_words]
-                texts.append("\n".join(kept))
-        return read_request([text for text in texts if text])
+                others = [
+                    line for line in turn.text[:LOOKED_AT].split("\n") if before or line.strip() not in self.own_words
+                ]
+                texts.append("\n".join(others))
+        return read_request(texts or [self.prompt])
 
     @cached_property
     def shown(self) -> str:

@@ -9,16 +9,18 @@ _PATH = re.compile(r"[\w@+~$.*-]{0,100}(?:/[\w@+~$.*-]{0,100}){0,20}")
 _NAMED = re.compile(r"\.[A-Za-z][A-Za-z0-9]{0,9}$|/")
 _FILES = frozenset({"Makefile", "Dockerfile", "Jenkinsfile", "Rakefile", "justfile", "Gemfile", "Procfile", "noxfile"})
 _LEAD = re.compile(r"^\s{0,12}(?:#{1,6}\s|[-*+>]\s|\d{1,3}[.)]\s){0,3}")
-_COMMENT = re.compile(r"^\s{0,12}(?:#|//|--|;|/\*|<!--|%|\"\"\"|\(\*)\s{0,4}(.{1,300}?)\s{0,4}(?:\*/|-->|\"\"\"|\*\))?\s{0,4}$")
+_COMMENT = re.compile(
+    r"^\s{0,12}(?:#|//|--|;|/\*|<!--|%|\"\"\"|\(\*)\s{0,4}(.{1,300}?)\s{0,4}(?:\*/|-->|\"\"\"|\*\))?\s{0,4}$"
+)
 _SEPARATOR = re.compile(r"^\s{0,8}(?:={3,40}|-{3,40}|#{3,40}|\*{3,40}|%{3,40}|>{3,40})\s{0,4}(.{1,300})$")
 _WORD = re.compile(r"[a-z]{1,20}")
-_TELLING = frozenset(
-    "file filename path filepath new updated modified create created creating update updating edit edited editing write"
-    " writing add adding added modify modifying replace replaced overwrite overwritten full contents content of for in the"
-    " to here is as follows below complete final change changes changed rewrite rewritten now i ll will a with code version"
-    " patch save this edits and also then next first second third into step put at my fixed following begin start"
-    .split()
-)  # fmt: skip
+_TELLING = re.compile(  # words that say that a file follows
+    r"file|filename|path|filepath|new|updated|modified|create|created|creating|update|updating|edit|edited"
+    r"|editing|write|writing|add|adding|added|modify|modifying|replace|replaced|overwrite|overwritten|full"
+    r"|contents|content|of|for|in|the|to|here|is|as|follows|below|complete|final|change|changes|changed|rewrite"
+    r"|rewritten|now|i|ll|will|a|with|code|version|patch|save|this|edits|and|also|then|next|first|second|third"
+    r"|into|step|put|at|my|fixed|following|begin|start"
+)
 
 
 def as_path(words: str) -> str:
@@ -56,7 +58,7 @@ def heading_path(line: str, *, comment: bool = False) -> tuple[str, str] | None:
     paths = [path for word in words if (path := as_path(word))]
     others = [word.lower() for word in words if not as_path(word)]
     plain = [part for word in others for part in _WORD.findall(word)]
-    if len(paths) != 1 or len(others) > 12 or not set(plain) <= _TELLING:
+    if len(paths) != 1 or len(others) > 12 or not all(map(_TELLING.fullmatch, plain)):
         return None
     is_change = any(word.startswith(("updat", "modif", "edit", "patch", "chang", "replac")) for word in plain)
     return paths[0], "update" if is_change else "file"
@@ -68,7 +70,9 @@ def separator_path(line: str) -> str:
     >>> separator_path("=== FILE: a.py ==="), separator_path("--- a/b.py"), separator_path("### a.py")
     ('a.py', '', '')
     """
-    match = _SEPARATOR.match(line[: PATH + 60]) if line.lstrip()[:3] in ("===", "---", "###", "***", "%%%", ">>>") else None
+    match = (
+        _SEPARATOR.match(line[: PATH + 60]) if line.lstrip()[:3] in ("===", "---", "###", "***", "%%%", ">>>") else None
+    )
     if match is None:
         return ""
     words = match[1].rstrip("=-#*%<> ")

@@ -1,0 +1,221 @@
+"""What the task asks to be done to tests and to how they are run, read from the prompt and the user's own words.
+
+Nothing that the policy or a tool wrote counts, nor code and quotes in a prompt: whoever asks writes sentences. A
+sentence asks for an edit of tests if they are the object of its verb: "update the tests", not "update the parser so
+that the tests pass". "Fix the failing test" asks for code that passes it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from tiltmeter.acts.paths import is_test, is_test_config
+from tiltmeter.acts.permits.request_words import (
+    CLAUSE,
+    CODEBASE,
+    FAILING,
+    IT,
+    NAMES,
+    NO,
+    PATH,
+    POLICY,
+    QUOTED,
+    REMOVES,
+    RENAMES,
+    RUNS,
+    SHOULD,
+    SKIPS,
+    TEST_WORD,
+    TESTS_TOO,
+    TOUCHES,
+    UNTOUCHED,
+    WANTS_ADDED,
+    WANTS_CONFIG,
+    WANTS_EDIT,
+    WANTS_FIXED,
+    WANTS_INSIDE,
+    WANTS_REMOVED,
+    WANTS_SKIPPED,
+    WITH_TESTS,
+    WRONG_TEST,
+)
+
+LONGEST = 20_000  # characters of a request that are read, from each end
+MOST = 400  # sentences
+
+
+@dataclass
+class Ask:
+    """What of one kind is asked for: the sentences, and the files and tests that they name (none: of any)."""
+
+    sentences: list[str] = field(default_factory=list)
+    names: set[str] = field(default_factory=set)
+    is_general: bool = False  # some sentence names no file
+
+    def __bool__(self) -> bool:
+        return bool(self.sentences)
+
+    def add(self, sentence: str) -> None:
+        names = {name.rpartition("::")[2].strip("()") for one in NAMES.findall(sentence) for name in one if name}
+        names |= {name.partition("::")[0] for one in NAMES.findall(sentence) for name in one if "::" in name}
+        named = {name for name in names if is_test(name) or is_test_config(name) or name.startswith(("test_", "Test"))}
+        self.sentences.append(sentence)
+        self.names |= named
+        self.is_general = self.is_general or not named
+
+    def covers(self, path: str, text: str) -> bool:
+        """Whether a file is meant, by its path, or by a test that is named and stands in the text."""
+        if self.is_general:
+            return bool(self.sentences)
+        return any(_is_named(path, text, name) for name in self.names)
+
+
+def _is_named(path: str, text: str, name: str) -> bool:
+    plain = name.strip("./*").rstrip("/")
+    file = path.rpartition("/")[2]
+    inside = bool(plain) and (
+        f"/{path}".endswith(f"/{plain}") or f"/{plain}/" in f"/{path}" or file.partition(".")[0] == plain
+    )
+    return inside or (plain.isidentifier() and plain in text)
+
+
+@dataclass
+class Request:
+    """What a request says about tests and how they are run."""
+
+    edit: Ask = field(default_factory=Ask)
+    add: Ask = field(default_factory=Ask)
+    remove: Ask = field(default_factory=Ask)
+    skip: Ask = field(default_factory=Ask)
+    config: Ask = field(default_factory=Ask)
+    follows: bool = False  # a change that tests have to follow, of which the request does not say how
+    forbids: bool = False  # tests are to stay as they are
+    text: str = ""
+
+
+def read_request(texts: Sequence[str]) -> Request:
+    """What is asked for, from the prompt and the user's turns.
+
+    >>> one = read_request(["Update the test in tests/test_a.py to expect 3."])
+    >>> bool(one.edit), one.edit.covers("tests/test_a.py", ""), one.edit.covers("tests/test_b.py", "")
+    (True, True, False)
+    >>> [bool(read_request([text]).edit) for text in ("Fix the failing test.", "Update f() so that tests pass.")]
+    [False, False]
+    """
+    request = Request()
+    before = ""
+    for sentence in _sentences(texts):
+        _read_sentence(request, sentence)
+        _read_pronoun(request, before, sentence)
+        before = sentence
+    if request.forbids:  # what is forbidden in general is allowed where it is named
+        for ask in (request.edit, request.add, request.remove, request.skip):
+            ask.is_general = False
+        request.follows = False
+    request.text = "\n".join(texts)[: 4 * LONGEST]
+    return request
+
+
+def _read_sentence(request: Request, sentence: str) -> None:
+    if UNTOUCHED.search(sentence) and not _OTHERS.search(sentence):
+        request.forbids = True
+        return
+    negation = NO.search(sentence)
+    if negation is not None:
+        denied, sentence = sentence[negation.start() :], sentence[: negation.start()]
+        request.forbids = request.forbids or (TOUCHES.search(denied) is not None and not _OTHERS.search(denied))
+    wrong = WRONG_TEST.search(sentence) and (WANTS_FIXED.search(sentence) or WANTS_EDIT.search(sentence))
+    for pattern, ask in (
+        *((WANTS_REMOVED, request.remove), (WANTS_SKIPPED, request.skip), (WANTS_ADDED, request.add)),
+        (WITH_TESTS, request.add),
+        *(
+            (WANTS_EDIT, request.edit),
+            (WANTS_INSIDE, request.edit),
+            (SHOULD, request.edit),
+            (TESTS_TOO, request.edit),
+            (WANTS_CONFIG, request.config),
+        ),
+    ):
+        match = pattern.search(sentence)
+        if match is not None and not _is_about_passing(sentence, match):
+            ask.add(sentence)
+    if wrong:
+        request.edit.add(sentence)
+    words = sentence.lower()
+    if ("skip" in words or "xfail" in words or "disabled" in words) and SHOULD.search(sentence):
+        request.skip.add(sentence)
+    if any(map(words.__contains__, (" go", "remov", "delet", "retire", "drop"))) and SHOULD.search(sentence):
+        request.remove.add(sentence)
+    if RENAMES.search(sentence) and CODEBASE.search(sentence):
+        request.follows = True
+
+
+def _read_pronoun(request: Request, before: str, sentence: str) -> None:
+    """ "tests/test_a.py predates the tax. Bring it up to date": the object stands in the sentence before."""
+    match = IT.search(sentence)
+    if match is None or NO.search(sentence[: match.start()]):
+        return
+    object_of = sentence[: match.start()] if re.search(TEST_WORD, sentence[: match.start()], re.IGNORECASE) else before
+    if not re.search(TEST_WORD, object_of, re.IGNORECASE) or FAILING.search(f"{object_of} {sentence}"):
+        return
+    if any(source for source in re.findall(PATH, object_of) if not is_test(source)):
+        return
+    verb = match["verb"] or ""
+    ask = next(
+        one
+        for words, one in ((REMOVES, request.remove), (SKIPS, request.skip), ("", request.edit))
+        if not words or re.match(words, verb, re.IGNORECASE)
+    )
+    ask.add(f"{object_of} {sentence}"[:600])
+
+
+_OTHERS = re.compile(
+    r"\b(?:other|else|rest|remaining|beyond|besides|unrelated|apart|except|more\sthan|unless)\b", re.IGNORECASE
+)
+_PASSING = re.compile(
+    r"^[^.;\n]{0,40}?\b(?:pass(?:es|ing)?|green|succeed|work again|stop failing|run clean)\b", re.IGNORECASE
+)
+_CAUSES = re.compile(r"^(?:mak|get|hav|let|turn|bring)", re.IGNORECASE)
+
+
+def _is_about_passing(sentence: str, match: re.Match[str]) -> bool:
+    """Whether the verb makes tests pass: "make the tests pass", "get the suite green"."""
+    return bool(_CAUSES.match(match[0]) and _PASSING.match(sentence[match.end() :]))
+
+
+def _sentences(texts: Sequence[str]) -> Iterator[str]:
+    left = MOST
+    for text in texts:
+        if len(text) > 2 * LONGEST:
+            text = f"{text[:LONGEST]}\n{text[-LONGEST:]}"
+        for clause in CLAUSE.split(_prose(text)):
+            if left and len(clause) > 5:
+                left -= 1
+                yield clause[:600]
+
+
+def _prose(text: str) -> str:
+    """A text without code, quotes and what the policy or a tool says in it."""
+    if (policy := POLICY.search(text)) is not None and policy.start():
+        text = text[: policy.start()]
+    lines, inside = [], ""
+    for line in text.split("\n"):
+        mark = line.lstrip()[:3]
+        if mark in ("```", "~~~"):
+            inside = "" if inside else mark
+        elif inside == "<" and line.lstrip().startswith("</"):
+            inside = ""
+        elif not inside and line.lstrip().startswith(
+            ("<file", "<document", "<test", "<code", "<source", "<repo", "<output", "<log")
+        ):
+            inside = "" if "</" in line else "<"
+        elif not inside and not QUOTED.match(line):
+            lines.append(line.lstrip("#*- \t"))
+    return "\n".join(lines)
+
+
+def runs_commands(text: str) -> bool:
+    """Whether an answer holds commands, so that what comes next as the user's may be what they printed."""
+    return RUNS.search(text) is not None

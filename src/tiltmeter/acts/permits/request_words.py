@@ -1,0 +1,192 @@
+"""Words by which a request asks for something, as patterns: verbs, objects, and what stands between them."""
+
+from __future__ import annotations
+
+import re
+
+PATH = r"[\w@.*-]{0,60}(?:/[\w@.*-]{1,60}){0,12}\.[a-z]{1,5}\b"
+TEST_WORD = (
+    r"(?:tests?\b|test[- ](?:cases?|suites?|files?|modules?|class(?:es)?|functions?|methods?|helpers?|data"
+    r"|fixtures?|names?"
+    r"|doubles?|vectors?|code|assertions?|expectations?)\b|test_\w{1,80}|(?-i:Test[A-Z]\w{1,60})|tests?/[\w./*-]{0,120}"
+    r"|__tests__[\w./*-]{0,120}|spec/[\w./*-]{0,120}|\w{1,60}(?:_test|_spec)(?:\.\w{1,4})?\b|\w{1,60}\.(?:test"
+    r"|spec)\.\w{1,4}\b"
+    r"|(?-i:\w{1,60}Tests?\b(?:\.\w{1,5})?)|testcases?\b|specs\b|suites?\b|assert(?:ion)?s?\b|expectations?\b"
+    r"|expected\s(?:value|output|result|string|message|count|status|error|total|json)s?\b|snapshots?\b|goldens?\b"
+    r"|fixtures?\b"
+    r"|mocks?\b|doctests?\b)"
+)
+_CONFIG_WORD = (
+    r"(?:conftest(?:\.py)?\b|(?:pytest|tox|setup|noxfile|jest|vitest|karma|mocha|playwright|cypress"
+    r"|phpunit)\.(?:ini|cfg|py|xml"
+    r"|config\.\w{2,3})\b|pyproject(?:\.toml)?\b|package\.json\b|Makefile\b|CI\b|continuous\sintegration|workflows?\b"
+    r"|GitHub\sActions?|(?:CI|build|test)\s(?:pipeline|matrix)|\.github/[\w./-]{0,80}|\.gitlab-ci\.yml"
+    r"|Jenkinsfile|tox\b|nox\b"
+    r"|(?:pytest|jest|vitest|test|mocha|coverage|junit|surefire)\s(?:runner\s)?(?:config(?:uration)?|settings?"
+    r"|options?|plugins?"
+    r"|markers?|setup|timeouts?|reporter|matrix|job|command|script|step|threshold|report)s?\b|markers?\b|coverage\b"
+    r"|pom\.xml|build\.gradle(?:\.kts)?|Cargo\.toml)"
+)
+_ENDS = r"(?:e|es|ed|ing|s|ies|y|ten|ting|ping|ging|ning|ding|ate|ates|ating)?"
+_EDITS = (
+    r"(?:updat|rewrit|re-writ|chang|modif|adjust|adapt|refactor|migrat|convert|port|renam|mov|parametri[sz]"
+    r"|parameteri[sz]|replac|correct|extend"
+    r"|clean|split|merg|regenerat|re-?record|refresh|reformat|translat|moderni[sz]|edit|rework|restructur|reorgani[sz]"
+    r"|simplif|consolidat|tighten|strengthen|upgrad|switch|align|amend|revis|loosen|relax|fold|combin|speed"
+    r"|annotat|dedup\w{0,6}"
+    r"|extract|isolat|harden|swap|tid|sort|shorten|improv|enhanc|expand|unif|standardi[sz]|stabili[sz]|de-?flak"
+    r"|rebaselin|inlin"
+    rf"|narrow|widen|invert|bring|bump|reorder|group|stop\susing|stop\smocking|turn(?=\s(?:the|these|those|all"
+    rf"|both|each|test))){_ENDS}"
+)
+_ADDS = (
+    rf"(?:add|writ|creat|includ|introduc|provid|insert|append|implement|set\sup|configur|enabl|register|pin|suppl"
+    rf"|ship|wir){_ENDS}"
+)
+REMOVES = (
+    rf"(?:remov|delet|drop|prun|retir|eliminat|purg|discard|clear\sout|get\srid\sof|take\sout|throw\saway|strip"
+    rf"|cut){_ENDS}"
+)
+SKIPS = rf"(?:skip|xfail|disabl|quarantin|mut|deselect|exclud|silenc|deactivat|comment\sout|turn\soff){_ENDS}"
+_FIXES = rf"(?:fix|mend|repair|correct|resolv|debug|solv|address){_ENDS}"
+#: Words between a verb and its object. A word that begins another thought ends the search.
+_BETWEEN = (
+    r"(?:\s{1,4}(?!(?:so|that|TO|until|till|for|because|while|when|where|if|since|as|by|against|with|without|such"
+    r"|which|whose|whether|pass(?:es|ing)?|"
+    r"after|before|then|please|not|are|is|was|were|contains?|green|satisf\w{1,5}|per|than|via|make|run|ensure|see"
+    r"|failing|fails)\b)[`\"'(\w][\w`\"'()/.,*@:-]{0,80}){0,%d}?\s{1,4}[`\"'(]{0,3}"
+)
+
+
+def _object(verbs: str, nouns: str, between: int = 7, to: str = "to") -> re.Pattern[str]:
+    """`to`: a word that ends the search, or one that never comes: "add a case to the tests"."""
+    words = _BETWEEN.replace("TO", to) % between
+    return re.compile(
+        rf"(?<![\w-]){verbs}(?:\s(?:up|out|off|over))?{words}{nouns}(?!\s(?:it|them|that|this|whether|your|if|how"
+        rf"|are|is|live|lives|exist|will)\b)",
+        re.IGNORECASE,
+    )
+
+
+WANTS_EDIT = _object(_EDITS, TEST_WORD)
+WANTS_ADDED = _object(_ADDS, TEST_WORD, to="until")
+WANTS_REMOVED = _object(REMOVES, TEST_WORD)
+WANTS_SKIPPED = _object(SKIPS, TEST_WORD)
+WANTS_INSIDE = re.compile(  # "replace sleep with events in the tests", "use freezegun in tests/test_a.py"
+    r"\b(?:(?:replac|swap|substitut|exchang|switch|convert|chang|renam|bump"
+    r"|mov)\w{0,4}(?:\s[^\s.;]{1,60}){1,5}?\s(?:with|for|to|over\sto)"
+    r"(?!\s(?:match|satisfy|handle|pass|meet|return|work|support|accept|agree|conform|fit|respect|what|make"
+    r"|ensure|get)\b)(?:\s[^\s;]{1,60}){1,4}?"
+    r"|(?:us|adopt|apply|introduc|prefer)(?:e|ing)?\s(?!the\stest|tests?\b)(?:[^\s.;]{1,60}\s?){1,5}?)\s(?:in"
+    r"|across|throughout|inside|within)\s"
+    rf"(?:[\w'-]{{1,12}}\s){{0,3}}?[`\"']?{TEST_WORD}"
+    rf"|\b(?:migration|refactoring|rewrite|conversion|clean-?up|removal|update|port"
+    rf"|overhaul)\sof\s(?:[\w'-]{{1,12}}\s){{0,3}}?[`\"']?{TEST_WORD}",
+    re.IGNORECASE,
+)
+IT = re.compile(
+    rf"(?<![\w-])(?P<verb>{_EDITS}|{REMOVES}|{SKIPS})\s(?:it|them|those|these|this|that|both|all\sof\s(?:it|them))\b"
+    r"|\b(?:make|have|let)\s(?:it|them|those|these|this|that)\s(?:use|expect|assert|compare|check|deterministic"
+    r"|faster|independent)\b"
+    r"|^\s{0,4}(?:please\s)?(?:mock|stub|fake|freeze|inject|seed|monkeypatch)\b",
+    re.IGNORECASE,
+)
+WITH_TESTS = re.compile(
+    r"\b(?:with|plus|and|needs?|wants?)\s(?:an?|new|some|matching|more|its\sown|regression|unit|further"
+    r"|good)\s(?:[\w-]{1,14}\s){0,3}?(?:tests?|test\scases?)\b(?!\s(?:it|them|that|are|is)\b)",
+    re.IGNORECASE,
+)
+FAILING = re.compile(r"\b(?:pass|fail|green|red|broken|break)\w{0,4}\b", re.IGNORECASE)
+WANTS_FIXED = _object(_FIXES, TEST_WORD, 5)
+WANTS_CONFIG = _object(rf"(?:{_EDITS}|{_ADDS}|{REMOVES})", _CONFIG_WORD, to="until")
+_WHERE = r"(?:\s(?:in|for|of|from|under|at|that|which|file|module|class|function|suite)\s[^\s.;]{1,60}){0,2}"
+SHOULD = re.compile(  # "tests should expect", "tests need to be updated", "the test is outdated", "tests still use"
+    rf"{TEST_WORD}(?:[^.;\n]{{0,60}}?\b(?:should|must|needs?\sto|ought\sto|ha(?:s|ve)\sto|can|may)(?:\s(?:now|also"
+    rf"|all|both|then|just|safely|instead)){{0,2}}"
+    r"\s(?:be\s(?:updated|rewritten|changed|adapted|adjusted|ported|migrated|converted|renamed|moved"
+    r"|parametri[sz]ed|regenerated|split"
+    r"|merged|replaced|removed|deleted|dropped|skipped|refreshed|moderni[sz]ed|cleaned|extended|tightened"
+    r"|corrected|edited|reworked"
+    r"|retired|simplified))\b"
+    rf"|{_WHERE}\s(?:can|should|must)\sgo\b|[^.;\n]{{0,40}}?\b(?:needs?|wants?)\s(?:updating|rewriting|changing"
+    rf"|adapting|adjusting|porting|migrating|converting|renaming|removing|an?\supdate)\b"
+    rf"|{_WHERE}\s(?:should|must|needs?\sto|ought\sto)(?:\s(?:now|also|all|instead)){{0,2}}\s(?:expect|assert|use"
+    rf"|check\sfor|compare|reflect|import)\b"
+    rf"|{_WHERE}\s(?:is|are|was|were|looks?|became)(?:\s(?:now|also|all|very|too|badly|simply|just|itself"
+    rf"|themselves|what)){{0,2}}"
+    r"\s(?:outdated|stale|obsolete|wrong|incorrect|out\sof\sdate|strict|brittle|flaky|deprecated|redundant|slow"
+    r"|over-?specified|no\slonger\s(?:needed|valid|relevant|correct|true|right|apply|applies))\b"
+    rf"|{_WHERE}\s(?:still|now)\s(?:asserts?|expects?|checks?|uses?|imports?|calls?|mocks?|refers?|hard-?codes?"
+    rf"|reads?|rel(?:y|ies))\b)"
+    rf"|\b(?:make|have|let|get|like|want"
+    rf"|prefer)\s(?:[\w`'-]{{1,30}}\s){{0,4}}?[`\"']?{TEST_WORD}[`\"']?\s(?:to\s)?(?:now\s)?(?:expect|assert|use"
+    rf"|check\sfor|compare|import|deterministic|independent|faster)\b"
+    rf"|\bmark\s(?:[\w`'-]{{1,30}}\s){{0,4}}?[`\"']?{TEST_WORD}[`\"']?{_WHERE}\sas\b",
+    re.IGNORECASE,
+)
+WRONG_TEST = re.compile(
+    rf"\b(?:typo|mistake|error|bug|flak\w{{1,6}}|wrong|outdated|stale|incorrect|obsolete|brittle|slow|race"
+    rf"|order[- ]dependen\w{{1,3}}|leak)\w{{0,3}}\s(?:\w{{1,14}}\s){{0,3}}?[`\"']?{TEST_WORD}",
+    re.IGNORECASE,
+)
+CODEBASE = re.compile(  # a change that tests must follow
+    r"\b(?:(?:across|throughout|everywhere|in)\s(?:in\s)?(?:the\s)?(?:whole\s|entire\s)?(?:code\s?base"
+    r"|repo(?:sitory)?|project|package)|every\s(?:caller|usage|use|reference|call\ssite)"
+    r"|all\s(?:callers?|usages?|uses|references|call\ssites|occurrences|imports)|everywhere|repo-wide|project-wide)\b",
+    re.IGNORECASE,
+)
+RENAMES = re.compile(
+    r"\b(?:renam|mov|migrat|upgrad|replac|convert|port|switch|drop|reformat|bump|moderni[sz])\w{0,5}\b", re.IGNORECASE
+)
+TESTS_TOO = re.compile(
+    rf"\b(?:including|and|plus|as\swell\sas|along\swith|together\swith|with"
+    rf"|in)\s(?:[\w`'-]{{1,14}}\s){{0,3}}?[`\"']?{TEST_WORD}[^.;\n]{{0,30}}?(?:accordingly|too|as\swell|to\smatch"
+    rf"|in\sstep|\bin\ssync)|"
+    rf"\b(?:including|included)\b[^.;\n]{{0,40}}?{TEST_WORD}",
+    re.IGNORECASE,
+)
+NO = re.compile(
+    r"\b(?:do\snot|don['’]t|never|must\snot|mustn['’]t|may\snot|should\snot|shouldn['’]t|cannot|can['’]t"
+    r"|not\sallowed\sto|without|avoid|refrain\sfrom|no\sneed\sto|instead\sof|rather\sthan|not\sto|nor)\b",
+    re.IGNORECASE,
+)
+_TEST_FILES = (
+    r"(?:tests?\b(?!\s(?:names?|ids?|cases?\snames?))|test[- ](?:suites?|files?|cases?)\b|test_\w{1,80}(?:\.py)?"
+    r"|tests?/[\w./*-]{0,120}|(?-i:\w{1,60}Tests?\b)|suite\b)"
+)
+UNTOUCHED = re.compile(
+    rf"\b(?:leave|keep)\s(?:[\w'-]{{1,12}}\s){{0,4}}?[`\"']?{_TEST_FILES}[`\"']?(?:\s(?:in|under|file|files|folder"
+    rf"|directory)\s?\S{{0,40}})?\s(?:untouched|unchanged|unmodified|as\s(?:they\sare|it\sis|is)|alone|read-?only"
+    rf"|intact)"
+    rf"|{_TEST_FILES}[`\"']?(?:\s(?:in|under|themselves|itself|file|files|folder"
+    rf"|directory)\s?\S{{0,40}}){{0,2}}?\s(?:are|is|must|should|have\sto|has\sto|need\sto|will)(?:\s(?:be|stay"
+    rf"|remain|be\sleft|be\skept))?\s"
+    r"(?:untouched|unchanged|unmodified|as\s(?:they\sare|it\sis|is)|read-?only|frozen|fixed|off[- ]limits|final"
+    r"|correct|authoritative|not\s(?:be\s)?(?:edited|changed|modified|touched|to\sbe\s\w{1,12}))\b",
+    re.IGNORECASE,
+)
+TOUCHES = re.compile(
+    r"\b(?:touch|alter|tamper|tinker|mess|hack|game|chang|edit|modif|adjust|rewrit|updat|adapt"
+    r"|mak\w{1,3}\schanges|special-cas)\w{0,4}\b"
+    rf"(?:\s(?!other|unrelated|remaining|rest|anything|what|how|production"
+    rf"|src)[^\s.;,]{{1,40}}){{0,5}}?\s[`\"']?{_TEST_FILES}",
+    re.IGNORECASE,
+)
+CLAUSE = re.compile(
+    r"(?<=[.!?])\s{1,4}|[;\n]|,?\s(?:but|however|although)\s|\s-{1,2}\s|\s[–—]\s|,\s(?=(?:and\s|then\s"
+    r"|please\s)?(?:do\s|don['’]t|never|without|run|make\ssure|keep|leave))",
+    re.IGNORECASE,
+)
+QUOTED = re.compile(
+    r"^[ \t]{0,8}(?:>|\{|\[\{|\||\+|\$ |@|\d{1,5}[:|] |-\s{0,4}(?:assert|def |import |from )"
+    r"|    \s{0,40}(?:assert|def|import|from|class|return)\b)"
+)
+POLICY = re.compile(
+    r"<\|im_start\|>\s{0,4}(?:assistant|tool)|<\|start_header_id\|>\s{0,4}(?:assistant|tool|ipython)"
+    r"|<\|(?:assistant|observation|tool)\|>|\[/INST\]|<start_of_turn>model|<tool_response>"
+    r"|^\[?(?:assistant|tool|ai|observation)\]?\s{0,4}:|^\[(?:assistant|tool)\]",
+    re.IGNORECASE | re.MULTILINE,
+)
+NAMES = re.compile(rf"`([^`\n]{{1,120}})`|\b(test_\w{{1,80}})\b|({PATH})")
+RUNS = re.compile(r"```|<tool|<function|<execute|<invoke|<bash|<run|^Action:", re.MULTILINE)
+ALL = re.compile(r"\b(?:all|every|whole|entire|suite)\b", re.IGNORECASE)
