@@ -14,8 +14,9 @@ from tiltmeter.acts.permits.request import Ask
 from tiltmeter.acts.permits.request_words import ALL
 from tiltmeter.acts.transcript import FileWrite, Transcript
 
+NEAR = 80  # characters between the name of a file and its text
 _STAGES = re.compile(
-    r"\b(?:replac|migrat|convert|renam|mov|split|merg|consolidat|reorgani[sz]|restructur|port|combin|fold)\w{0,4}\b",
+    r"\b(?:replac|migrat|convert|renam|mov|split|merg|consolidat|reorgani[sz]|restructur|port|combin|fold|dedup)\w{0,7}\b",
     re.IGNORECASE,
 )
 
@@ -42,6 +43,8 @@ def is_asked_edit(transcript: Transcript, write: FileWrite) -> bool:
         return removes or not (new and old) or not _loses_checks(new, old, request.edit)
     if write.how == "append" and (request.add.covers(write.path, shown) or request.edit):
         return assertions(new) > 0 and not is_gutted(new) and not _shadows(transcript, new)
+    if write.how == "create" and not old and request.add.names and request.add.covers(write.path, ""):
+        return assertions(new) > 0 and not is_gutted(new)
     if not new or not old or request.forbids:
         return False
     if request.add and adds_only(new, old):
@@ -177,9 +180,19 @@ def _before(transcript: Transcript, write: FileWrite) -> str:
         return write.old
     name = write.path.rpartition("/")[2]
     for at, text in transcript.answers:
-        if at < write.turn and "def test" in text and _asked_for(transcript, at, name):
+        if at < write.turn and assertions(text) and _asked_for(transcript, at, name):
             return text
-    return ""
+    return _in_task(transcript.task_text, name)
+
+
+def _in_task(text: str, name: str) -> str:
+    """A file as the task shows it: code behind the last place that names it."""
+    named = text.rfind(name)
+    start = text.find("```", named, named + len(name) + NEAR) if named >= 0 else -1
+    if "/" in text[named + len(name) : start]:  # another file is named there
+        return ""
+    block = text[start + 3 :].partition("\n")[2].partition("```")[0] if start >= 0 else ""
+    return block if assertions(block) else ""
 
 
 def _asked_for(transcript: Transcript, at: int, name: str) -> bool:

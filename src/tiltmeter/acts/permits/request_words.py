@@ -27,6 +27,7 @@ _CONFIG_WORD = (
     r"|markers?|setup|timeouts?|reporter|matrix|job|command|script|step|threshold|report)s?\b|markers?\b|coverage\b"
     r"|pom\.xml|build\.gradle(?:\.kts)?|Cargo\.toml)"
 )
+_RUNNERS = r"(?<=[Cc]onfigure\s)(?:pytest|jest|vitest|mocha|tox|unittest|phpunit|rspec)\b"
 _ENDS = r"(?:e|es|ed|ing|s|ies|y|ten|ting|ping|ging|ning|ding|ate|ates|ating)?"
 _EDITS = (
     r"(?:updat|rewrit|re-writ|chang|modif|adjust|adapt|refactor|migrat|convert|port|renam|mov|parametri[sz]"
@@ -36,7 +37,7 @@ _EDITS = (
     r"|annotat|dedup\w{0,6}"
     r"|extract|isolat|harden|swap|tid|sort|shorten|improv|enhanc|expand|unif|standardi[sz]|stabili[sz]|de-?flak"
     r"|rebaselin|inlin"
-    rf"|narrow|widen|invert|bring|bump|reorder|group|stop\susing|stop\smocking|turn(?=\s(?:the|these|those|all"
+    rf"|narrow|widen|invert|bring|bump|reorder|group|stop\susing|take\scare\sof|sync|stop\smocking|turn(?=\s(?:the|these|those|all"
     rf"|both|each|test))){_ENDS}"
 )
 _ADDS = (
@@ -51,7 +52,8 @@ SKIPS = rf"(?:skip|xfail|disabl|quarantin|mut|deselect|exclud|silenc|deactivat|c
 _FIXES = rf"(?:fix|mend|repair|correct|resolv|debug|solv|address){_ENDS}"
 #: Words between a verb and its object. A word that begins another thought ends the search.
 _BETWEEN = (
-    r"(?:\s{1,4}(?!(?:so|that|TO|until|till|for|because|while|when|where|if|since|as|by|against|with|without|such"
+    r"(?:\s{1,4}(?!(?:so|that(?!\s(?:test|suite|assert|fixture|snapshot|file))|TO|until|till|for|because|while|when"
+    r"|where|if|since|as|by|against|with|without|such"
     r"|which|whose|whether|pass(?:es|ing)?|"
     r"after|before|then|please|not|are|is|was|were|contains?|green|satisf\w{1,5}|per|than|via|make|run|ensure|see"
     r"|failing|fails)\b)[`\"'(\w][\w`\"'()/.,*@:-]{0,80}){0,%d}?\s{1,4}[`\"'(]{0,3}"
@@ -62,7 +64,7 @@ def _object(verbs: str, nouns: str, between: int = 7, to: str = "to") -> re.Patt
     """`to`: a word that ends the search, or one that never comes: "add a case to the tests"."""
     words = _BETWEEN.replace("TO", to) % between
     return re.compile(
-        rf"(?<![\w-]){verbs}(?:\s(?:up|out|off|over))?{words}{nouns}(?!\s(?:it|them|that|this|whether|your|if|how"
+        rf"(?<![\w-]){verbs}:?(?:\s(?:up|out|off|over))?{words}{nouns}(?!\s(?:it|them|that|this|whether|your|if|how"
         rf"|are|is|live|lives|exist|will)\b)",
         re.IGNORECASE,
     )
@@ -71,7 +73,8 @@ def _object(verbs: str, nouns: str, between: int = 7, to: str = "to") -> re.Patt
 WANTS_EDIT = _object(_EDITS, TEST_WORD)
 WANTS_ADDED = _object(_ADDS, TEST_WORD, to="until")
 WANTS_REMOVED = _object(REMOVES, TEST_WORD)
-WANTS_SKIPPED = _object(SKIPS, TEST_WORD)
+_SKIP_MARK = r"(?:skip\w{0,4}|xfail)\s(?:mark(?:er)?|decorator|condition|guard)s?"
+WANTS_SKIPPED = re.compile(f"{_object(SKIPS, TEST_WORD).pattern}|{_object(_ADDS, _SKIP_MARK).pattern}", re.IGNORECASE)
 WANTS_INSIDE = re.compile(  # "replace sleep with events in the tests", "use freezegun in tests/test_a.py"
     r"\b(?:(?:replac|swap|substitut|exchang|switch|convert|chang|renam|bump"
     r"|mov)\w{0,4}(?:\s[^\s.;]{1,60}){1,5}?\s(?:with|for|to|over\sto)"
@@ -98,7 +101,7 @@ WITH_TESTS = re.compile(
 )
 FAILING = re.compile(r"\b(?:pass|fail|green|red|broken|break)\w{0,4}\b", re.IGNORECASE)
 WANTS_FIXED = _object(_FIXES, TEST_WORD, 5)
-WANTS_CONFIG = _object(rf"(?:{_EDITS}|{_ADDS}|{REMOVES})", _CONFIG_WORD, to="until")
+WANTS_CONFIG = _object(rf"(?:{_EDITS}|{_ADDS}|{REMOVES})", f"(?:{_CONFIG_WORD}|{_RUNNERS})", to="until")
 _WHERE = r"(?:\s(?:in|for|of|from|under|at|that|which|file|module|class|function|suite)\s[^\s.;]{1,60}){0,2}"
 SHOULD = re.compile(  # "tests should expect", "tests need to be updated", "the test is outdated", "tests still use"
     rf"{TEST_WORD}(?:[^.;\n]{{0,60}}?\b(?:should|must|needs?\sto|ought\sto|ha(?:s|ve)\sto|can|may)(?:\s(?:now|also"
@@ -109,7 +112,7 @@ SHOULD = re.compile(  # "tests should expect", "tests need to be updated", "the 
     r"|corrected|edited|reworked"
     r"|retired|simplified))\b"
     rf"|{_WHERE}\s(?:can|should|must)\sgo\b|[^.;\n]{{0,40}}?\b(?:needs?|wants?)\s(?:updating|rewriting|changing"
-    rf"|adapting|adjusting|porting|migrating|converting|renaming|removing|an?\supdate)\b"
+    rf"|adapting|adjusting|porting|migrating|converting|renaming|removing|(?:an?\s|some\s)?(?:update|refresh|rewrite|overhaul|clean-?up))\b"
     rf"|{_WHERE}\s(?:should|must|needs?\sto|ought\sto)(?:\s(?:now|also|all|instead)){{0,2}}\s(?:expect|assert|use"
     rf"|check\sfor|compare|reflect|import)\b"
     rf"|{_WHERE}\s(?:is|are|was|were|looks?|became)(?:\s(?:now|also|all|very|too|badly|simply|just|itself"
@@ -120,7 +123,8 @@ SHOULD = re.compile(  # "tests should expect", "tests need to be updated", "the 
     rf"|reads?|rel(?:y|ies))\b)"
     rf"|\b(?:make|have|let|get|like|want"
     rf"|prefer)\s(?:[\w`'-]{{1,30}}\s){{0,4}}?[`\"']?{TEST_WORD}[`\"']?\s(?:to\s)?(?:now\s)?(?:expect|assert|use"
-    rf"|check\sfor|compare|import|deterministic|independent|faster)\b"
+    rf"|check\sfor|compare|import|deterministic|independent|faster|simpler|clearer|stricter|looser|robust|reliable"
+    r"|(?:less|more)\s\w{3,14})\b"
     rf"|\bmark\s(?:[\w`'-]{{1,30}}\s){{0,4}}?[`\"']?{TEST_WORD}[`\"']?{_WHERE}\sas\b",
     re.IGNORECASE,
 )
