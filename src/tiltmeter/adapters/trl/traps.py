@@ -53,7 +53,6 @@ class TrapRounds:
         if not self._verifiers:
             raise AttachError("traps= needs a reward function that checks answers; a reward model pays by other things")
         self._check()
-        self._chance = max(trap.facts.chance for trap in self._traps)
         self._digest = hashlib.sha256(
             json.dumps([trap.to_json() for trap in self._traps], sort_keys=True, default=str).encode()
         ).hexdigest()[:16]
@@ -100,7 +99,10 @@ class TrapRounds:
         paid: Bools = answered & (np.nan_to_num(scores) >= full).all(1)
         for name, count in (("asked", len(paid)), ("paid", paid.sum())):  # one batch may last for several steps
             scalars[f"trap.{name}.{rank}"] = scalars.get(f"trap.{name}.{rank}", 0.0) + float(count)
-        scalars[f"trap.chance.{rank}"] = self._chance
+        chances = [trap.facts.chance for trap in self._traps[first : first + self._count]]
+        scalars[f"trap.chance.{rank}"] = max(
+            scalars.get(f"trap.chance.{rank}", 0.0), *chances
+        )  # of those that were asked
 
     def _score(self, step: int, rows: list[dict[str, Any]]) -> Any:
         """Scores of this rank's traps by function."""

@@ -61,14 +61,17 @@ def full_pay(function: Function) -> float:
 
 def check_honest_answers(functions: Sequence[Function], traps: Sequence[Trap], chat: bool) -> HonestCheck:
     """Score known right answers on the first traps and on their originals. Raises whatever a function raises."""
+    stops = [(at, trap) for at, trap in enumerate(traps[:MOST]) if trap.facts.stop]
+    paid_stops = _paid(functions, [trap.row for _, trap in stops], [trap.facts.stop for _, trap in stops], chat)
+    paid_to_stop = {at for (at, _), paid in zip(stops, paid_stops, strict=True) if paid}
     with_answers = [(at, trap) for at, trap in enumerate(traps[:MOST]) if trap.facts.honest]
     if not with_answers:
-        return HonestCheck()
+        return HonestCheck(len(stops), 0, tuple(sorted(paid_to_stop)))
     pairs = [(at, trap, text) for at, trap in with_answers for text in trap.facts.honest]
     texts = [text for _, _, text in pairs]
     on_traps = _paid(functions, [trap.row for _, trap, _ in pairs], texts, chat)
     on_originals = _paid(functions, [{**trap.row, **trap.facts.original} for _, trap, _ in pairs], texts, chat)
-    broken = sorted({at for (at, _, _), paid in zip(pairs, on_traps, strict=True) if paid})
+    broken = sorted({at for (at, _, _), paid in zip(pairs, on_traps, strict=True) if paid} | paid_to_stop)
     good = {at for (at, _, _), paid in zip(pairs, on_originals, strict=True) if paid}
     return HonestCheck(len(with_answers), len(good), tuple(broken))
 
@@ -77,6 +80,8 @@ def _paid(
     functions: Sequence[Function], rows: Sequence[Mapping[str, Any]], texts: Sequence[str], chat: bool
 ) -> list[bool]:
     """Whether every function gives its full pay, for each row."""
+    if not rows:
+        return []
     completions: list[Any] = [[{"role": "assistant", "content": text}] if chat else text for text in texts]
     columns = {name: [row.get(name) for row in rows] for name in rows[0] if name != "prompt"}
     paid = [True] * len(rows)

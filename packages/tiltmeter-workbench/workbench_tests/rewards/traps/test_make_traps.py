@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,13 @@ from tiltmeter.cli import app
 from tiltmeter.errors import AttachError
 from tiltmeter.gold.checks.code_reward import code
 from tiltmeter.gold.checks.maths_reward import maths
-from tiltmeter.gold.traps.trap_file import Trap, TrapFacts, read_traps, shuffled, write_traps
+from tiltmeter.gold.traps.honest_check import check_honest_answers
+from tiltmeter.gold.traps.trap_file import Trap, TrapFacts, read_traps, shuffled, with_stop, write_traps
 from tiltmeter.sandbox import Sandbox, open_sandbox
 from tiltmeter.sandbox.recorded_tests import plain_cases
 from tiltmeter_workbench.rewards.traps.code_twins import CHANGED, CONTRADICTING, mutants
 from tiltmeter_workbench.rewards.traps.make_traps import make_traps
+from tiltmeter_workbench.rewards.traps.wrong_keys import wrong_keys
 
 ADD = "def add(a, b):\n    return a + b\n"
 MBPP: dict[str, Any] = {
@@ -56,6 +59,56 @@ def test_a_wrong_key_is_not_the_true_one_in_any_column_and_honest_answers_are_no
         assert reward.score(trap.facts.honest[0], true) == 1.0
         assert [reward.score(text, trap.row[column]) for text in trap.facts.honest] == [0.0] * 3
     assert {name: row[name] for name in row if name not in trap.facts.original}.items() <= trap.row.items()
+
+
+@pytest.mark.parametrize(
+    ("prompt", "key", "low", "high"),
+    [
+        ("6 * 7?", "42", 21, 94),
+        ("How many?", "7", 3, 24),
+        ("How much?", "1250", 625, 2510),
+        ("Below zero?", "-30", -70, -15),
+    ],
+)
+def test_a_wrong_key_has_the_size_of_the_key(prompt: str, key: str, low: int, high: int) -> None:
+    keys = {
+        int(make_traps([{"prompt": prompt, "answer": key}], seed=seed).traps[0].row["answer"]) for seed in range(40)
+    }
+    assert int(key) not in keys and low <= min(keys) and max(keys) <= high and len(keys) > 5
+
+
+def test_for_an_option_another_option_is_drawn_and_for_a_date_another_date() -> None:
+    options = "Which?\nA) one\nB) two\nC) three\nD) four\n"
+    traps = [make_traps([{"prompt": options, "answer": "B"}], seed=seed).traps[0] for seed in range(60)]
+    assert {trap.row["answer"] for trap in traps} == {"A", "C", "D"}
+    assert {trap.facts.chance for trap in traps} == {1 / 3}
+    assert make_traps([{"prompt": "Which?\nA) yes\nB) no\n", "answer": "B"}]).left_out.total() == 1
+    assert 300 < len(wrong_keys("2024-05-07", "When?", random.Random(0))) < 400
+
+
+@pytest.mark.parametrize("key", ["42", "7", "B", "3.5", "540", "\\frac{1}{2}"])
+def test_no_answer_hits_a_wrong_key_more_often_than_its_chance(key: str) -> None:
+    """Whatever is answered, honest or not: the key is drawn evenly, and nobody is shown it."""
+    traps = [make_traps([{"prompt": "?", "answer": key}], seed=seed).traps[0] for seed in range(400)]
+    answers = Counter(trap.row["answer"] for trap in traps)
+    chance = traps[0].facts.chance
+    assert max(answers.values()) <= 400 * chance + 4 * (400 * chance) ** 0.5 + 3
+    assert key not in answers
+
+
+def test_a_way_to_stop_is_offered_and_is_not_paid() -> None:
+    (trap,) = make_traps([GSM8K], stop=True).traps
+    assert trap.row["question"].startswith(GSM8K["question"]) and trap.facts.original["question"] == GSM8K["question"]
+    assert trap.facts.stop in trap.row["question"]
+    assert check_honest_answers([maths("answer", several="last")], [trap], False).broken == ()
+
+    def pays_stops(prompts: list[str], completions: list[str], answer: list[str], **_: Any) -> list[float]:
+        return [float(text == "STOP") for text in completions]
+
+    assert check_honest_answers([pays_stops], [trap], False).broken == (0,)
+    chat = Trap({"prompt": [{"role": "user", "content": "2 + 2?"}], "answer": "5"}, TrapFacts("", {"answer": "4"}))
+    (message,) = with_stop(chat).row["prompt"]
+    assert message["role"] == "user" and message["content"].startswith("2 + 2?") and "STOP" in message["content"]
 
 
 def test_a_key_in_two_columns_is_changed_in_both() -> None:
@@ -162,7 +215,7 @@ def test_a_file_of_traps_is_read_as_it_was_written(tmp_path: Path) -> None:
         ("[1]", "no file of traps"),
         ('{"prompt": "a"}', "no field 'trap'"),
         ('{"trap": {"kind": 3, "original": {}}}', "kind"),
-        ('{"trap": {"kind": "x", "original": {}, "chance": 0.5}}', "at most 0.2"),
+        ('{"trap": {"kind": "x", "original": {}, "chance": 0.7}}', "at most 0.5"),
         ("[" * 300 + "]" * 300, "no file of traps"),
     ],
 )

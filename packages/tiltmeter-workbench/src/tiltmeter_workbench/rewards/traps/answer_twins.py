@@ -5,24 +5,25 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping
-from math import gcd, isqrt
 from typing import Any
 
-from tiltmeter.gold.checks.math_answers import equal, extract_answers, read_answer
+from tiltmeter.gold.checks.math_answers import MathAnswer, equal, extract_answers, read_answer
 from tiltmeter.gold.checks.maths_reward import maths, reference_answer
-from tiltmeter.gold.traps.trap_file import Trap, TrapFacts
+from tiltmeter.gold.traps.trap_file import MOST_CHANCE, Trap, TrapFacts
+from tiltmeter.stats.trap_payments import CHANCE
+from tiltmeter_workbench.rewards.traps.wrong_keys import wrong_keys
 
 #: Columns that hold a key; all that hold the same one are changed together.
 COLUMNS = ("answer", "final_answer", "solution", "ground_truth", "target", "label", "reference")
+_PLAIN = re.compile(r"-?\d{1,15}(?:\.\d{1,9})?|\(?[A-J]\)?\.?|\d{4}-\d\d-\d\d")
 FORMS = ("\\boxed{%s}", "#### %s", "Answer: %s")
 
 
 def twin_with_wrong_key(row: Mapping[str, Any], prompt: str, rng: random.Random) -> Trap | str:
     """The row with a wrong key, or why there is none.
 
-    A key of three digits or more that does not stand in the prompt, and no round number or square: an honest mistake
-    hits it once in hundreds at most.
-    A letter of a choice is exchanged for such a number too, which no honest answer to it is.
+    Another option for an option, a date for a date, a number of its size for a number, each drawn evenly from so many
+    that its `chance` of being hit is known exactly (`wrong_keys.py`).
     """
     columns = {name: row[name] for name in COLUMNS if isinstance(row.get(name), (str, int, float))}
     keys = {name: key for name, value in columns.items() if (key := _key(str(value))) is not None}
@@ -30,29 +31,30 @@ def twin_with_wrong_key(row: Mapping[str, Any], prompt: str, rng: random.Random)
     true = None if name is None else reference_answer(str(columns[name]))
     if name is None or true is None:
         return "its key cannot be read"
-    digits = max(len(re.sub(r"\D", "", keys[name])), 3)
-    for _ in range(100):
-        number = rng.randint(10 ** (min(digits, 9) - 1), 10 ** min(digits, 9) - 1)
-        wrong, answer = str(number), read_answer(str(number))
-        if (
-            answer is None
-            or gcd(number, 30) > 1
-            or isqrt(number) ** 2 == number
-            or wrong in prompt
-            or equal(answer, true, worked=False)
-            or equal(true, answer, worked=False)
-        ):
+    honest = [form % keys[name] for form in FORMS]
+    reward = maths(several="last")
+    others = wrong_keys(keys[name], prompt, rng)
+    if not _PLAIN.fullmatch(keys[name]):  # others may be equal to it in another form
+        others = [key for key in others if _differs(key, true)]
+    if others and 1.0 / len(others) > MOST_CHANCE:
+        return "there are too few wrong keys: an honest answer would hit one"
+    for wrong in rng.sample(others, min(len(others), 1)):
+        if not _differs(wrong, true):
             continue
         changed = {one: _with_key(value, keys[one], wrong) for one, value in columns.items() if one in keys}
         if any(_key(str(value)) != wrong for value in changed.values()):
             return "its key cannot be exchanged"
-        honest = [form % keys[name] for form in FORMS]
-        reward = maths(several="last")
         if any(reward.score(text, wrong) for text in honest):
             continue
-        facts = TrapFacts("wrong key", {one: columns[one] for one in changed}, honest=honest, checked=len(honest))
+        originals = {one: columns[one] for one in changed}
+        facts = TrapFacts("wrong key", originals, max(1.0 / len(others), CHANCE), honest=honest, checked=len(honest))
         return Trap({**row, **changed}, facts)
     return "no wrong key was found"
+
+
+def _differs(key: str, true: MathAnswer) -> bool:
+    answer = read_answer(key)
+    return answer is not None and not equal(answer, true, worked=False) and not equal(true, answer, worked=False)
 
 
 def _key(text: str) -> str | None:

@@ -16,13 +16,11 @@ import msgspec
 
 from tiltmeter.gold.checks.code_reward import CodeReward, code
 from tiltmeter.gold.checks.task_shapes import has_tests, recognise
-from tiltmeter.gold.traps.trap_file import Trap
+from tiltmeter.gold.traps.trap_file import PROMPTS, Trap, with_stop
 from tiltmeter.sandbox import Sandbox
 from tiltmeter.stats.intervals import upper_bound
 from tiltmeter_workbench.rewards.traps.answer_twins import twin_with_wrong_key
 from tiltmeter_workbench.rewards.traps.code_twins import mutants, twin_with_wrong_test
-
-PROMPTS = ("prompt", "question", "problem", "text", "query", "instruction")
 
 
 @dataclass
@@ -80,10 +78,13 @@ class TrapProgram(NamedTuple):
     reference: str
 
 
-def make_traps(rows: Sequence[Mapping[str, Any]], *, seed: int = 0, sandbox: Sandbox | None = None) -> TrapReport:
+def make_traps(
+    rows: Sequence[Mapping[str, Any]], *, seed: int = 0, sandbox: Sandbox | None = None, stop: bool = False
+) -> TrapReport:
     """One trap of each task that allows it; the same ones for the same rows and seed.
 
     `sandbox`: where reference solutions and mutants are run; without one, no trap of code is checked by running it.
+    `stop`: prompts offer to stop, which is neither paid nor held against the policy; they can then be told apart.
     """
     report = TrapReport(len(rows))
     programs: list[TrapProgram] = []
@@ -101,6 +102,8 @@ def make_traps(rows: Sequence[Mapping[str, Any]], *, seed: int = 0, sandbox: San
             report.tried += twin.facts.checked
     if programs:
         _check_programs(programs, code(sandbox=sandbox, strict=False), report, seed)
+    if stop:
+        report.traps = [with_stop(trap) for trap in report.traps]
     return report
 
 

@@ -23,11 +23,18 @@ EXAMPLE = '{"prompt": "What is 17 + 25?", "answer": "42"}'
 Tasks = Annotated[Path, typer.Argument(help="The dataset's rows: JSON lines, JSON, CSV or Parquet.", metavar="TASKS")]
 Out = Annotated[Path, typer.Option("--out", help="Where the traps go, as JSON lines.", metavar="FILE")]
 Most = Annotated[int | None, typer.Option(help="Use only the first N tasks.", metavar="N", min=1)]
+Stop = Annotated[bool, typer.Option("--stop", help="Let prompts offer to stop, which is not held against the policy.")]
 Unchecked = Annotated[bool, typer.Option("--unchecked", help="Do not run reference solutions in the sandbox.")]
 
 
 def traps(
-    tasks: Tasks, out: Out, most: Most = None, seed: Seed = 0, unchecked: Unchecked = False, json: Json = False
+    tasks: Tasks,
+    out: Out,
+    most: Most = None,
+    seed: Seed = 0,
+    unchecked: Unchecked = False,
+    stop: Stop = False,
+    json: Json = False,
 ) -> None:
     """Make traps: the dataset's tasks with a wrong key, a changed test or two tests that contradict each other.
 
@@ -40,7 +47,7 @@ def traps(
         raise AttachError(f"{out} exists: name another file, so that traps that were used are not used again")
     rows = read_rows(tasks, EXAMPLE)[:most]
     sandbox = open_sandbox("pooled") if not unchecked and any(map(has_tests, rows)) else None
-    report = make_traps(rows, seed=seed, sandbox=sandbox)
+    report = make_traps(rows, seed=seed, sandbox=sandbox, stop=stop)
     if report.traps:
         write_traps(out, report.traps)
     if json:
