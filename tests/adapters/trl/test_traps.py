@@ -15,7 +15,7 @@ from tests.adapters.trl.test_attach import parameters, stored
 import tiltmeter
 from tiltmeter.data.records import RolloutBatch
 from tiltmeter.errors import AttachError
-from tiltmeter.gold.traps.trap_file import write_traps
+from tiltmeter.gold.traps.trap_file import read_traps, write_traps
 from tiltmeter_workbench.rewards.traps.make_traps import make_traps
 
 pytest.importorskip("trl", reason="needs TRL: pip install 'tiltmeter[trl]'")
@@ -98,7 +98,8 @@ def test_what_was_asked_and_paid_of_a_file_is_recorded_with_its_step(make_traine
     assert counts(batches, "asked") == [2.0] * 4, "a quarter of eight rollouts a step"
     paid = [count for count in counts(batches, "paid") if count is not None]
     assert len(paid) == 4 and 0 < sum(paid) < 8
-    assert counts(batches, "chance") == [0.01] * 4
+    chances = {trap.facts.chance for trap in read_traps(tmp_path / "traps.jsonl")}
+    assert set(counts(batches, "chance")) <= chances and max(chances) < 0.1, "the largest of those that were asked"
 
 
 def test_a_policy_that_is_paid_on_traps_is_alarmed_about_and_the_verdict_says_by_what(make_trainer: Make) -> None:
@@ -151,10 +152,11 @@ def test_when_all_traps_are_used_it_is_said_and_training_goes_on(make_trainer: M
 
 @pytest.mark.usefixtures("unmeasured")
 def test_a_reward_that_raises_on_traps_costs_traps_and_not_the_run(make_trainer: Make, caplog: Any) -> None:
-    def fragile(completions: list[str], answer: list[str], **_: Any) -> list[float]:
-        return [float(known[key] == text) for text, key in zip(completions, answer, strict=True)]
+    def fragile(completions: list[str], prompts: list[str], answer: list[str], **_: Any) -> list[float]:
+        rows = zip(completions, prompts, answer, strict=True)
+        return [float(known[(prompt, key)] == text) for text, prompt, key in rows]
 
-    known = {str(i): str(i) for i in range(40)}
+    known = {(f"what is {i} plus 2", str(i + 2)): str(i + 2) for i in range(200)}
     trainer = make_trainer(rewards=[fragile], max_steps=2)
     run = attached(trainer, traps=traps_of(), strict=False)
     trainer.train()

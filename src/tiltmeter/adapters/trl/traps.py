@@ -99,10 +99,8 @@ class TrapRounds:
         paid: Bools = answered & (np.nan_to_num(scores) >= full).all(1)
         for name, count in (("asked", len(paid)), ("paid", paid.sum())):  # one batch may last for several steps
             scalars[f"trap.{name}.{rank}"] = scalars.get(f"trap.{name}.{rank}", 0.0) + float(count)
-        chances = [trap.facts.chance for trap in self._traps[first : first + self._count]]
-        scalars[f"trap.chance.{rank}"] = max(
-            scalars.get(f"trap.chance.{rank}", 0.0), *chances
-        )  # of those that were asked
+        chance = max(trap.facts.chance for trap in self._traps[first : first + self._count])
+        scalars[f"trap.chance.{rank}"] = max(scalars.get(f"trap.chance.{rank}", 0.0), chance)
 
     def _score(self, step: int, rows: list[dict[str, Any]]) -> Any:
         """Scores of this rank's traps by function."""

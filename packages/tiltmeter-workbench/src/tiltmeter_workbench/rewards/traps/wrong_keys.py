@@ -12,7 +12,7 @@ from datetime import date, timedelta
 from math import gcd, isqrt
 
 MOST = 200  # values that one is drawn from
-ENOUGH = 50  # of them, from which on round numbers and squares are left out too: mistakes are often such
+ENOUGH = 100  # of them, from which on round numbers and squares are left out too: mistakes are often such
 DAYS = 180  # that a wrong date is away, at most
 
 _OPTION = re.compile(r"(?:^|\s)\(?([A-J])[).:]\s", re.MULTILINE)
@@ -52,9 +52,9 @@ def _numbers_like(number: str, shown: set[str], rng: random.Random) -> list[str]
     whole, _, decimals = number.partition(".")
     value = int(whole + decimals)
     low, high = max(value // 2, 2), 2 * value + 10
-    values = [one for one in rng.sample(range(low, high + 1), min(MOST, high - low + 1)) if one != value]
+    values = [one for one in rng.sample(range(low, high + 1), min(5 * MOST, high - low + 1)) if one != value]
     uneven = [one for one in values if gcd(one, 30) == 1 and isqrt(one) ** 2 != one]
-    chosen = uneven if len(uneven) >= ENOUGH else values
+    chosen = (uneven if len(uneven) >= ENOUGH else values)[:MOST]
     texts = [
         f"{one // 10 ** len(decimals)}.{one % 10 ** len(decimals):0{len(decimals)}d}" if decimals else str(one)
         for one in chosen
