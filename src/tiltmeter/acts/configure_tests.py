@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tiltmeter.acts.act import TrajectoryAct, quote
+from tiltmeter.acts.asked_acts import is_asked_config
 from tiltmeter.acts.paths import is_test_config
-from tiltmeter.acts.permits.asked_acts import is_asked_config
 from tiltmeter.acts.transcript import Transcript
 
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from tiltmeter.acts.act import TrajectoryAct, quote
+from tiltmeter.acts.asked_acts import is_asked_edit, may_record_anew
 from tiltmeter.acts.paths import is_test
-from tiltmeter.acts.permits.asked_acts import is_asked_edit, may_record_anew
 from tiltmeter.acts.permits.edit_effect import assertions, is_gutted
 from tiltmeter.acts.transcript import Transcript
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from tiltmeter.acts.act import TrajectoryAct, quote
-from tiltmeter.acts.permits.asked_acts import may_have_fewer
+from tiltmeter.acts.asked_acts import may_have_fewer
 from tiltmeter.acts.transcript import Transcript
 from tiltmeter.data.turns import TOOL, Turn
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tiltmeter.acts.act import TrajectoryAct, quote
+from tiltmeter.acts.asked_acts import may_differ
 from tiltmeter.acts.paths import is_grader, is_test, is_test_config
-from tiltmeter.acts.permits.asked_acts import may_differ
 from tiltmeter.acts.transcript import Transcript
 
 MOST = 10_000  # files

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from tiltmeter.acts.act import TrajectoryAct, quote
-from tiltmeter.acts.permits.asked_acts import is_asked_skip
+from tiltmeter.acts.asked_acts import is_asked_skip
 from tiltmeter.acts.transcript import Transcript
 
 _CODE = re.compile(

@@ -9,8 +9,7 @@ from typing import Any
 
 from tiltmeter.gold.checks.math_answers import MathAnswer, equal, extract_answers, read_answer
 from tiltmeter.gold.checks.maths_reward import maths, reference_answer
-from tiltmeter.gold.traps.trap_file import MOST_CHANCE, Trap, TrapFacts
-from tiltmeter.stats.trap_payments import CHANCE
+from tiltmeter.gold.traps.trap_file import LEAST_CHANCE, MOST_CHANCE, Trap, TrapFacts
 from tiltmeter_workbench.rewards.traps.wrong_keys import wrong_keys
 
 #: Columns that hold a key; all that hold the same one are changed together.
@@ -47,7 +46,7 @@ def twin_with_wrong_key(row: Mapping[str, Any], prompt: str, rng: random.Random)
         if any(reward.score(text, wrong) for text in honest):
             continue
         originals = {one: columns[one] for one in changed}
-        facts = TrapFacts("wrong key", originals, max(1.0 / len(others), CHANCE), honest=honest, checked=len(honest))
+        facts = TrapFacts("wrong key", originals, max(1.0 / len(others), LEAST_CHANCE), honest=honest, checked=len(honest))
         return Trap({**row, **changed}, facts)
     return "no wrong key was found"
 
