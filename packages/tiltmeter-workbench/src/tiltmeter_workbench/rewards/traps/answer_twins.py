@@ -46,7 +46,8 @@ def twin_with_wrong_key(row: Mapping[str, Any], prompt: str, rng: random.Random)
         if any(reward.score(text, wrong) for text in honest):
             continue
         originals = {one: columns[one] for one in changed}
-        facts = TrapFacts("wrong key", originals, max(1.0 / len(others), LEAST_CHANCE), honest=honest, checked=len(honest))
+        chance = max(1.0 / len(others), LEAST_CHANCE)
+        facts = TrapFacts("wrong key", originals, chance, honest=honest, checked=len(honest))
         return Trap({**row, **changed}, facts)
     return "no wrong key was found"
 
