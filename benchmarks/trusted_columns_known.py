@@ -121,8 +121,9 @@ _SPECS: tuple[tuple[str, bool, str, str, Callable[[int], Row], str, Say], ...] =
      "target": round(k / 64, 3)}, "judge", _text),
     ("solution without box", False, "solution", "no short answer", lambda k: {"prompt": f"what is {k} times 3",
      "solution": "We multiply. " * 12 + f"so the result is {3 * k}."}, "tags", _number(lambda row: 3 * _n(row))),
-    ("solution with boxes", True, "solution", "", lambda k: {"prompt": f"what is {k} times 3", "solution": "We multiply. " * 12
-      + f"The intermediate is \\boxed{{{k}}} ... so \\boxed{{{3 * k}}}."}, "tags", _number(lambda row: 3 * _n(row))),
+    ("solution with boxes", True, "solution", "", lambda k: {"prompt": f"what is {k} times 3",
+     "solution": "We multiply. " * 12 + f"The intermediate is \\boxed{{{k}}} ... so \\boxed{{{3 * k}}}."},
+     "tags", _number(lambda row: 3 * _n(row))),
     ("answer = date", True, "answer", "a date, compared as a date", lambda k: {"prompt": f"When is event {k}?",
      "answer": f"2024-05-{k % 28 + 1:02d}"}, "judge", _date),
     ("answer = row id", False, "answer", _WRONG, lambda k: {"prompt": f"Summarise document {k}", "answer": f"doc_{k}"},

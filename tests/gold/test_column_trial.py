@@ -15,6 +15,7 @@ from tiltmeter.monitor.parts import Config
 from tiltmeter.monitor.replay import replay
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.verdict.answer_column import chance_of_so_few, follow_trial
+from tiltmeter.verdict.message import message
 from tiltmeter.verdict.verdict import judge_run
 
 AUTO = "answers:answer,as=number,trial=yes"
@@ -22,7 +23,7 @@ SOURCE = "the dataset's answers in 'answer', compared with the final answer of a
 
 
 def watch(
-    folder: Path, gold: str, *, wrong_column: bool, steps: int = 30, better: float = 0.5, restart: bool = False
+    folder: Path, gold: str, *, wrong_column: bool, steps: int = 20, better: float = 0.5, restart: bool = False
 ) -> tuple[Any, Any, RunDirectory]:
     """A policy that gets better at sums, paid for right ones. In a wrong column stands a number that is often said."""
     rng = random.Random(3)
@@ -60,6 +61,8 @@ def test_a_column_that_the_reward_contradicts_is_blind_and_never_an_alarm(tmp_pa
     assert verdict.sentence.startswith("found 'answer', did not take it because the reward contradicts it")
     assert "gold='answers:answer'" in verdict.sentence
     assert run_facts.trial.state == "refused"
+    shown = message(verdict, run_facts, "run")
+    assert "did not pass its trial" in shown.state and "gold='answers:answer'" in shown.do
     assert replay(directory, Config.standard()).difference is None
 
 
@@ -77,7 +80,7 @@ def test_a_column_refused_once_judges_when_it_is_named_later(tmp_path: Path) -> 
 
 
 def test_a_right_column_is_taken_and_judges(tmp_path: Path) -> None:
-    verdict, run_facts, directory = watch(tmp_path / "run", AUTO, wrong_column=False, steps=60)
+    verdict, run_facts, directory = watch(tmp_path / "run", AUTO, wrong_column=False, steps=45)
     assert run_facts.trial.state == "taken"
     assert verdict.state == "OK", verdict.sentence
     assert replay(directory, Config.standard()).difference is None
@@ -91,6 +94,7 @@ def readings(us: list[float], means: list[float]) -> dict[str, list[Any]]:
     ("us", "means", "state"),
     [
         ([-0.5] * 8, [0.5] * 8, "refused"),
+        ([-0.5] * 8, [0.6] * 8, "taken"),  # no policy is so often right by a wrong column
         ([-0.5] * 7 + [0.5], [0.5] * 8, "taken"),  # chance may do it
         ([0.5] * 8, [0.5] * 8, "taken"),
         ([0.0] * 8, [0.5] * 8, "taken"),  # the reward is the same for all

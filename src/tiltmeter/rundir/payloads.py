@@ -129,6 +129,7 @@ class ColumnTrial(Struct, frozen=True, kw_only=True):
     different: int = 0  # prompts inside which gold differs
     agree: int = 0  # prompts inside which the reward prefers what gold does
     against: int = 0
+    worth: float = 0.0  # sum of the mean gold of prompts
     state: str = "open"  # "taken" or "refused" in the end
     why: str = ""  # it was refused
 

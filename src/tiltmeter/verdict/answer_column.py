@@ -2,8 +2,9 @@
 
 After 64 labelled completions gold must have differed inside prompts, and the reward must not contradict it: of the
 prompts inside which both differ, too many may not have the answers that gold calls wrong paid more. By chance each sign
-is as likely as the other, so the count is binomial, and the test is exact. A reward that prefers wrong answers from the
-first step is refused too: whether the column or the reward is wrong is not to be told from these labels.
+is as likely as the other, so the count is binomial, and the test is exact. No policy hits
+a wrong column in most of its answers, so where gold is above 0.5 it is the reward that is wrong. Below, a reward that
+prefers wrong answers from the first step leaves the column refused: these labels do not tell which of them is wrong.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ LEAST_LABELS = 64
 LEAST_SIGNS = 7  # prompts: seven of seven against it are a chance of 1 in 128
 ALPHA = 0.01  # that a column which the reward knows nothing about is refused
 LEAST_DIFFERENT = (2, 1 / 6)  # prompts inside which gold differs, and their share, where signs are few
+OFTEN = 0.5  # mean gold of prompts
 ROUNDING = 1e-9
 
 OPEN, TAKEN, REFUSED = "open", "taken", "refused"
@@ -49,6 +51,7 @@ def follow_trial(
         different=before.different + different,
         agree=before.agree + sum(u > 0 for u in signs),
         against=before.against + sum(u < 0 for u in signs),
+        worth=before.worth + sum(means),
     )
     return _decide(trial)
 
@@ -63,7 +66,8 @@ def _decide(trial: ColumnTrial) -> ColumnTrial:
     if trial.labels < LEAST_LABELS:
         return trial
     if signs >= LEAST_SIGNS:
-        if chance_of_so_few(trial.agree, signs) <= ALPHA:
+        is_often_right = trial.worth > OFTEN * trial.prompts
+        if chance_of_so_few(trial.agree, signs) <= ALPHA and not is_often_right:
             return _with(trial, REFUSED, _contradiction(trial, signs))
         return _with(trial, TAKEN)
     if trial.different >= max(least, share * trial.prompts) and trial.agree >= trial.against:

@@ -178,6 +178,8 @@ def _reason_in_short(verdict: Verdict, run_facts: RunFacts) -> str:
         return verdict.checks["scored"].why.partition(":")[0]
     if failed == "gold" and _is_audited_away(run_facts):
         return verdict.checks["gold"].why.partition(": ")[0]
+    if failed == "gold" and _refused(run_facts):
+        return "the column that gold was found in did not pass its trial"
     if failed == "gold" and run_facts.checkpoint_judge and not run_facts.labels:
         return verdict.checks["gold"].why.partition(":")[0]
     if failed == "gold" and run_facts.gold is None and not run_facts.labels:
@@ -288,12 +290,23 @@ def _stale_reason(verdict: Verdict) -> str:
     return "no monitor is measuring the run: it ended, was stopped or was never started"
 
 
+def _refused(run_facts: RunFacts) -> tuple[str, str] | None:
+    """Why the column that gold took by itself was refused, and how it is taken; None if it was not."""
+    trial = run_facts.open_trial
+    if trial is None or not trial.why:
+        return None
+    why, _, how = trial.why.partition("; ")
+    return why, how
+
+
 def _blind_reason(verdict: Verdict, run_facts: RunFacts) -> str:
     """Why nothing can be said, in words that the first line does not have."""
     match _first_failed(verdict):
         case "gold":
             if _is_audited_away(run_facts):
                 return verdict.checks["gold"].why.partition(": ")[0]
+            if refused := _refused(run_facts):
+                return refused[0]
             if _nothing_differs(run_facts):
                 return "where all completions of a prompt are paid alike, or all are as good, nothing can be compared"
             if not _is_short(run_facts):
@@ -372,6 +385,8 @@ def _fix(verdict: Verdict, run_facts: RunFacts, place: str) -> str:
         return verdict.checks["gold"].why.partition(": ")[2]
     if failed == "gold_level" and advice is not None and advice.doubt:
         return ASK_AGAIN if advice.doubt == HARDER else f"look at gold of each slice: tiltmeter show {place} --more"
+    if failed == "gold" and (refused := _refused(run_facts)):
+        return refused[1]
     if failed == "gold" and _nothing_differs(run_facts):
         return "print the reward and the gold of a few completions: one of them does not look at the completion"
     if failed == "gold" and run_facts.labels and _is_short(run_facts):
