@@ -29,7 +29,7 @@ def watch(
     rng = random.Random(3)
     with open_run(folder, monitor=False, options=Options(on_full="wait")) as run:
         for step in range(steps):
-            rows: dict[str, list[Any]] = {name: [] for name in ("group", "reward", "prompt", "completion", "facts")}
+            rows: dict[str, Any] = {name: [] for name in ("group", "reward", "prompt", "completion", "facts")}
             for group in range(4):
                 k = step * 4 + group
                 for _ in range(8):
@@ -61,8 +61,8 @@ def test_a_column_that_the_reward_contradicts_is_blind_and_never_an_alarm(tmp_pa
     assert verdict.sentence.startswith("found 'answer', did not take it because the reward contradicts it")
     assert "gold='answers:answer'" in verdict.sentence
     assert run_facts.trial.state == "refused"
-    shown = message(verdict, run_facts, "run")
-    assert "did not pass its trial" in shown.state and "gold='answers:answer'" in shown.do
+    shown = message(verdict, run_facts, place="run")
+    assert "did not pass its trial" in shown.state and "gold='answers:answer'" in shown.what_to_do
     assert replay(directory, Config.standard()).difference is None
 
 
@@ -76,7 +76,7 @@ def test_a_column_refused_once_judges_when_it_is_named_later(tmp_path: Path) -> 
     _, _, directory = watch(tmp_path / "run", AUTO, wrong_column=True, steps=5)
     poll(directory, "answers:answer")
     _, run_facts, _ = judge_run(directory)
-    assert run_facts.trial.state == "refused" and run_facts.open_trial is None
+    assert run_facts.trial is not None and run_facts.trial.state == "refused" and run_facts.open_trial is None
 
 
 def test_a_right_column_is_taken_and_judges(tmp_path: Path) -> None:
