@@ -28,8 +28,9 @@ from tiltmeter.monitor.replay import replay
 from tiltmeter.rundir.journal import Event, read_events
 from tiltmeter.rundir.payloads import LabelsClosed, ProbeLabels
 from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.stats.betting import add_instalment, bet, evidence, initial_wealth
 from tiltmeter.verdict.checks import Ages
-from tiltmeter.verdict.gold_probes import GoldProbes
+from tiltmeter.verdict.gold_probes import GoldProbes, _evidence
 from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter.verdict.verdict import verdict_of
 
@@ -158,10 +159,10 @@ def test_a_source_that_breaks_is_blind_and_no_loss_of_gold(tmp_path: Path) -> No
     def breaks(completion: str, answer: str) -> float:
         return right(completion, answer) if working else 0.0  # as a check in a sandbox whose disk is full
 
-    run = stored(tmp_path / "run", 95, prompts=32)
+    run = stored(tmp_path / "run", 55, prompts=24)
     loop = MonitorLoop(run, lean().with_gold(counted(breaks), 1.0), strict=True)
     for number, arrival in enumerate(loop.source.poll()):
-        working = number < 55
+        working = number < 25
         loop.advance(arrival)
         loop._close_labelled_steps()
     loop.close()
@@ -258,6 +259,14 @@ def test_a_source_whose_labels_change_is_no_gold_where_more_change_than_could_hi
     assert "20 of 20 changed by half of the marks" in folded(turned).failure
     assert folded(turned, "the judge small-judge").failure == "", "its noise is its own, and it is bet on by step"
     assert folded(turned[:8]).failure == "", "too few to say"
+
+
+def test_the_money_of_the_bets_is_that_of_the_betting_test() -> None:
+    values = tuple(np.random.default_rng(0).choice([1.0, -1.0, -1.1], 30))
+    wealth = initial_wealth()
+    for number, value in enumerate(values, start=1):
+        wealth = bet(add_instalment(wealth, number), [value])
+    assert np.isclose(_evidence(values), evidence(wealth))
 
 
 def test_another_source_begins_anew() -> None:

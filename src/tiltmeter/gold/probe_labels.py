@@ -54,7 +54,7 @@ from tiltmeter.rundir.store import RunDirectory
 FIRST = 24  # answers asked about again, and prompts with known answers, that a function's run begins with
 AGAIN_SHARE, PROMPT_SHARE = 0.0075, 0.0005  # of all labels: with five texts a prompt 1 % in all
 MOST_AGAIN = 4  # at a step
-PAST = 50  # labelled steps whose answers are asked about again
+PAST = 100  # labelled steps before a step, at most, whose answers are asked about again
 PATIENCE = 4  # labelled steps between two prompts, where a step has few labels
 BARE, WRITTEN = "bare", "written"  # the forms of a known answer, in the order of `written_answers`
 
@@ -79,7 +79,8 @@ class SourceProbes:
         identity = {"name": source.name, "identity": source.identity}
         self.can_ask = not asks_people(identity) and BETTER_OF_TWO not in source.identity
         self._is_function = isinstance(source, FunctionSource)
-        self._closed: deque[tuple[int, int]] = deque(maxlen=PAST)
+        self._closed: deque[tuple[int, int]] = deque(maxlen=PAST)  # labelled steps of this attempt
+        self._closed_before = 0  # how many there were of them
         self._steps = self._labels = self._again = self._prompts = 0
         self._said = False
 
@@ -87,8 +88,10 @@ class SourceProbes:
         """A step's labels are complete; `facts` as in its event."""
         if self._closed and self._closed[-1][0] != attempt:
             self._closed.clear()  # an attempt may go on from a step before these
+            self._closed_before = 0
         if facts["answered"]:
             self._closed.append((attempt, step))
+            self._closed_before += 1
             self._steps += 1
         self._labels += facts["answered"]
         self._again += len(facts.get("again", ()))
@@ -133,8 +136,10 @@ class SourceProbes:
         due = int(FIRST * self._is_function + AGAIN_SHARE * self._labels) - self._again
         if due <= 0 or not self._closed:
             return None, [], []
-        # The older ones more often: of those since a source has changed none would change again.
-        past = read_request(self.run, *self._closed[int(len(self._closed) * rng.random() ** 2)])
+        # From far back: of labels since a source has changed none would change again. And no step's more than twice,
+        # because labels of a step may share a mood.
+        newest = self._closed_before
+        past = read_request(self.run, *self._closed[max(newest // 2, newest - PAST) - newest])
         if past is None:
             return None, [], []
         at = past.attempt, past.step  # it may ask about rows of earlier steps too

@@ -12,10 +12,11 @@ from functools import lru_cache
 from math import log
 from typing import Any
 
+import numpy as np
 from msgspec import UNSET
 
 from tiltmeter.rundir.payloads import LabelsClosed, ProbeLabels
-from tiltmeter.stats.betting import add_instalment, bet, evidence, initial_wealth
+from tiltmeter.stats.betting import GRID, evidence
 
 ALPHA = 0.01  # of the four tests together
 TESTS = 4
@@ -120,8 +121,10 @@ def _is_below_zero(values: Sequence[float]) -> bool:
 
 @lru_cache(64)  # asked at every look, and rarely new
 def _evidence(values: tuple[float, ...]) -> float:
-    """Logarithm of the money of who bets that the mean is below zero."""
-    wealth = initial_wealth()
-    for number, value in enumerate(values, start=1):
-        wealth = bet(add_instalment(wealth, number), [value])
-    return float(evidence(wealth)) if values else 0.0
+    """Logarithm of the money of who bets that the mean is below zero, with an instalment before each value: the same
+    as `add_instalment` and `bet` in turn, at once."""
+    if not values:
+        return 0.0
+    gains = np.log1p(-np.outer(values, GRID))[::-1].cumsum(axis=0)[::-1]  # of the money that enters before each value
+    number = np.arange(1.0, len(values) + 1.0)
+    return float(evidence(gains - np.log(number * (number + 1.0) * len(GRID))[:, None]))
