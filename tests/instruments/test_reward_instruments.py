@@ -31,7 +31,7 @@ from tiltmeter.instruments.saturation import Saturation
 from tiltmeter.instruments.spread_share import SpreadShare
 from tiltmeter.instruments.unscored import Unscored
 from tiltmeter.monitor.panel import readings
-from tiltmeter.stats.ensembles import combined, disagreement
+from tiltmeter.stats.ensembles import disagreement
 from tiltmeter_workbench.stats.advantages import advantages, dead_share, expected_spread
 
 GROUPS, SIZE = 32, 8
@@ -118,26 +118,14 @@ def test_spread_and_dead_share_of_fair_rewards() -> None:
     assert (np.ptp(rewards, axis=1) == 0).mean() == pytest.approx(dead_share(0.3, 6), abs=3e-3)
 
 
-def test_ensemble_rules_equal_numpy_and_anything_else_names_the_choices() -> None:
+def test_disagreement_is_the_spread_over_the_members_that_scored_a_row() -> None:
     rng = np.random.default_rng(2)
     for _ in range(500):
         members = rng.normal(size=(rng.integers(1, 6), 7))
-        penalty = float(rng.uniform(0, 2))
-        mean, sd = members.mean(axis=0), members.std(axis=0)
-        assert combined(members, "min") == pytest.approx(members.min(axis=0))
-        assert combined(members, "mean") == pytest.approx(mean)
-        assert combined(members, "median") == pytest.approx(np.median(members, axis=0))
-        assert combined(members, "mean_minus_std", penalty) == pytest.approx(mean - penalty * sd)
-        assert combined(members, "mean_minus_variance", penalty) == pytest.approx(mean - penalty * sd**2)
         holed = np.where(rng.random(members.shape) < 0.2, np.nan, members)
         enough = np.isfinite(holed).sum(axis=0) >= 3
         spread = [np.nanstd(column) if ok else np.nan for column, ok in zip(holed.T, enough, strict=True)]
         assert disagreement(holed) == pytest.approx(spread, nan_ok=True)
-        assert np.isnan(combined(holed, "min"))[np.isnan(holed).any(axis=0)].all()
-    with pytest.raises(ValueError, match="min, mean, median, mean_minus_std, mean_minus_variance"):
-        combined(np.ones((2, 2)), "max")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="at least one member"):
-        combined(np.ones((0, 2)), "min")
 
 
 def test_dead_groups_high_and_low_add_up_to_all_dead_groups() -> None:

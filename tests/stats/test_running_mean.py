@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from tests.sizes import size
 
-from tiltmeter.stats.confidence_sequence import mean_sequence
 from tiltmeter.stats.curve_gain import curve_gain
 from tiltmeter.stats.running_mean import ALL_SHARES, MeanWindow, MeanWindows, low_end
+from tiltmeter_workbench.stats.confidence_sequence import mean_sequence
 
 STEPS, VALUES = 120, 4
 

@@ -10,7 +10,6 @@ whole curves; here the fit is made before the peak is reached, on means of few l
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, sqrt
 from typing import Literal
@@ -28,22 +27,15 @@ from tiltmeter.stats.zero_crossing import (
     chi_square_tail,
     falls_back,
     fieller,
-    fit_crossing,
-    in_steps,
-    isotonic_fit,
     normal_quantile,
     ratio_draws,
     runs_test_tail,
-    slope_forecast,
 )
-
-__all__ = ["Forecast", "PeakFit", "fit", "forecast_peak", "in_steps", "predict", "slope_forecast"]
 
 Form = Literal["rl", "best_of_n"]
 
 NEAREST = 0.3  # root nats: the RL form has infinite slope at 0 and says nothing nearer
 RATIO = 3.0  # largest over smallest distance, below which curvature is all extrapolation
-MASTERED = 0.9  # mean gold from which a slope fades because nothing is left to gain
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,78 +175,6 @@ def forecast_peak(
     return Forecast(curve.peak, curve.low, curve.high)
 
 
-def predict(
-    steps: ArrayLike,
-    root_kl: ArrayLike,
-    u_steps: ArrayLike,
-    u_values: ArrayLike,
-    gold_steps: ArrayLike = (),
-    gold_means: ArrayLike = (),
-    gold_counts: ArrayLike = (),
-) -> Forecast:
-    """The step at which gold peaks, from all that is known now: distances, audited slopes u, and means of gold labels.
-
-    The slope's crossing of zero on the axis d, inverted into steps. Each u is divided by the standard deviation of a
-    gold label at that distance, sqrt(p (1 - p)) with p a line through the gold means: the crossing is the same, but a
-    slope that fades only because a task is being mastered falls less. Where no u are known, the over-optimisation curve
-    is fitted to the gold means instead; with ten labels a step that curve is too noisy to improve on the slope, so the
-    two are not averaged. Refused as in `slope_forecast`, `forecast_peak` and `in_steps`, where d falls back, and where
-    mean gold is at 0.9 or more.
-
-    >>> steps = np.arange(80)
-    >>> d = 0.1 * np.sqrt(steps)
-    >>> noise = np.random.default_rng(0).normal(0, 0.05, 80)
-    >>> found = predict(steps, d, steps, 0.4 * (1 - d) + noise)
-    >>> found.refused, abs(found.peak - 100) < 20
-    ('', True)
-    """
-    clock, distance = _in_step_order(steps, root_kl)
-    if len(clock) < POINTS or not distance.max() > 0.0:
-        return Forecast.refusal(f"a KL to the reference is known at {len(clock)} steps and is needed at {POINTS}")
-    if falls_back(distance):
-        return Forecast.refusal("the KL to the reference has gone back, so distance does not order the run")
-    distance = isotonic_fit(distance)
-    times, means, counts = _by_step(gold_steps, gold_means, gold_counts)
-    where = np.interp(times, clock, distance)
-    level = _fit_line(where, means, counts) if len(times) > 1 else None
-    if level is not None and float(level(distance[-1:])[0]) >= MASTERED:
-        return Forecast.refusal("gold is near its ceiling, where slopes fade without turning")
-    audited, slopes, labels = _by_step(u_steps, u_values, np.ones(len(np.asarray(u_steps))))
-    if not len(audited):
-        return in_steps(_from_gold(where, means, counts), clock, distance)
-    at = np.interp(audited, clock, distance)
-    if level is not None:
-        chance = np.clip(level(at), 0.03, 0.97)
-        slopes = slopes / np.sqrt(chance * (1.0 - chance))
-    line = fit_crossing(at, slopes, labels, 0.8, REACH)
-    if isinstance(line, Forecast):
-        return line
-    return in_steps(line.crossing, clock, distance, draws=line.draws)
-
-
-def _from_gold(where: Floats, means: Floats, counts: Floats) -> Forecast:
-    """The curve through gold's means alone; the start is the first of them and those still at it, within 0.1 root nats.
-
-    Averaging further would be steadier and wrong: gold rises steepest at the start.
-    """
-    if len(where) < POINTS:
-        return Forecast.refusal(f"gold is known at {len(where)} steps and is needed at {POINTS}")
-    early = (where <= 0.1) | (np.arange(len(where)) == 0)
-    start = float(np.average(means[early], weights=counts[early]))
-    variance = max(start * (1.0 - start), 0.01)
-    if len(where) - early.sum() < POINTS:
-        return Forecast.refusal(
-            f"gold is known at {len(where) - early.sum()} steps after the start, of {POINTS} needed"
-        )
-    later = np.array_split(np.flatnonzero(~early), min(20, int((~early).sum())))
-    size = np.array([counts[part].sum() for part in later])
-    level = np.array([np.average(means[part], weights=counts[part]) for part in later])
-    d = np.array([np.average(where[part], weights=counts[part]) for part in later])
-    stderr = np.sqrt(np.maximum(level * (1.0 - level), 0.01) / size)
-    origin = sqrt(variance / float(counts[early].sum()))
-    return forecast_peak(d, level - start, stderr, start=start, start_stderr=origin)
-
-
 def _widest(line: Floats, first: Floats, second: Floats) -> Floats:
     """Of two covariances the one under which the ratio of the coefficients is less certain, to first order."""
     lever = np.array([1.0, -line[0] / line[1] if line[1] != 0.0 else 0.0])
@@ -275,33 +195,6 @@ def _distance(theta: float, form: Form) -> float:
     if form == "best_of_n":
         return max(0.0, 0.5 * theta)
     return float(np.exp(min(theta - 1.0, 700.0))) if theta < inf else inf
-
-
-def _fit_line(x: Floats, y: Floats, weight: Floats) -> Callable[[Floats], Floats]:
-    middle, level = float(np.average(x, weights=weight)), float(np.average(y, weights=weight))
-    square = float((weight * (x - middle) ** 2).sum())
-    slope = float((weight * (x - middle) * (y - level)).sum()) / square if square > 0.0 else 0.0
-    return lambda at: level + slope * (at - middle)
-
-
-def _in_step_order(steps: ArrayLike, values: ArrayLike) -> tuple[Floats, Floats]:
-    clock, series = np.asarray(steps, np.float64), np.asarray(values, np.float64)
-    if clock.shape != series.shape:
-        raise ValueError("every step needs one root KL, NaN where it is unknown")
-    usable = np.flatnonzero(np.isfinite(series) & (series >= 0.0))
-    order = usable[np.argsort(clock[usable], kind="stable")]
-    return clock[order], series[order]
-
-
-def _by_step(steps: ArrayLike, values: ArrayLike, counts: ArrayLike) -> tuple[Floats, Floats, Floats]:
-    """Mean and total count of the finite values at each step that has any, in step order."""
-    clock, value, weight = (np.asarray(each, np.float64) for each in (steps, values, counts))
-    if not clock.shape == value.shape == weight.shape:
-        raise ValueError("steps, values and counts must have the same length")
-    usable = np.isfinite(value) & (weight > 0.0)
-    places, index = np.unique(clock[usable], return_inverse=True)
-    total = np.asarray(np.bincount(index, weight[usable], len(places)), np.float64)
-    return places, np.bincount(index, weight[usable] * value[usable], len(places)) / total, total
 
 
 def _logit(chance: Floats) -> Floats:

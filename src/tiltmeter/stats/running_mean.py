@@ -29,11 +29,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-from tiltmeter.stats.confidence_sequence import MeanInterval
 
 Floats = NDArray[np.float64]
 
@@ -47,6 +46,14 @@ LEAST = 60  # values, before which it does not
 MEAN = 8  # the column of an ended window's mean, after its own numbers
 WIDTH = MEAN + 3  # and before the ends of its interval
 FULL = 500  # values, from which it does after fewer steps
+
+
+class MeanInterval(NamedTuple):
+    """The mean of the values so far, and the ends of its interval; (nan, 0, 1) of none."""
+
+    mean: float
+    low: float
+    high: float
 
 
 def low_end(count: Floats, total: Floats, scatter: Floats, draws: Floats, alpha: Floats) -> Floats:

@@ -33,8 +33,8 @@ REGROUPINGS = 19  # the scales of prompts differ if theirs spread more than all 
 LIGHT, CANNOT_TELL, HEAVY = -1, 0, 1
 
 #: Sample size, 99 % quantile of the largest and 1 % quantile of the second smallest sqrt(k) (CV - 1) over thresholds,
-#: by `simulated_critical` with 1,000,000 draws, 400,000 from 3,200 and 100,000 from 12,800 on. Between two sizes the
-#: stricter one holds, above the last the last. Thresholds are added at 200 and at 400, hence the pairs there.
+#: by `simulated_critical` of the tests with 1,000,000 draws, 400,000 from 3,200 and 100,000 from 12,800 on. Between two
+#: sizes the stricter one holds, above the last the last. Thresholds are added at 200 and at 400, hence the pairs there.
 _CRITICAL = np.array(
     [
         [100, 2.384, -1.314],
@@ -316,24 +316,3 @@ def critical_values(n: int) -> tuple[float, float]:
     after = int(np.searchsorted(_CRITICAL[:, 0], n))
     near = _CRITICAL[max(after - 1, 0) : after + 1]
     return float(near[:, 1].max()), float(near[:, 2].min())
-
-
-def simulated_critical(n: int, draws: int, seed: int = 1) -> tuple[float, float]:
-    """`critical_values` by simulation: exponential samples with the same numbers of values above the thresholds."""
-    statistics = _simulate(tail_counts(n), draws, np.random.default_rng(seed))
-    return float(np.quantile(statistics[0], 0.99)), float(np.quantile(statistics[1], 0.01))
-
-
-def _simulate(counts: Ints, draws: int, rng: np.random.Generator) -> Floats:
-    """Largest and second smallest statistic of each draw. Excesses of exponential order statistics over the (k+1)-th
-    are sums of independent spacings E_i / i (Rényi), so only the top of a sample is drawn."""
-    parts = []
-    most = int(counts[0])
-    for begin in range(0, draws, many := max(1, 1_000_000 // most)):
-        spacings = rng.exponential(size=(min(many, draws - begin), most)) / np.arange(most, 0, -1)
-        top = np.pad(np.cumsum(spacings, axis=1)[:, ::-1], ((0, 0), (0, 1)))
-        excesses = [top[:, :k] - top[:, k : k + 1] for k in counts.tolist()]
-        variation = np.stack([excess.std(axis=1, ddof=1) / excess.mean(axis=1) for excess in excesses])
-        statistic = np.sort(np.sqrt(counts)[:, None] * (variation - 1.0), axis=0)
-        parts.append(statistic[[-1, 1]])
-    return np.concatenate(parts, axis=1)

@@ -1,15 +1,13 @@
-"""Where a falling line crosses zero, and at which step the run gets there: with confidence intervals, or a refusal.
+"""Where a falling line crosses zero: with a confidence interval, or a refusal.
 
-The arithmetic of every forecast: Fieller's interval for a ratio of regression coefficients, bootstraps, tests of
-whether a line describes its points, and the inversion from distance to steps. Distances are d = sqrt(KL(policy ||
-reference)) per sequence, in root nats.
+The arithmetic of every forecast: Fieller's interval for a ratio of regression coefficients, bootstraps, and tests of
+whether a line describes its points. Distances are d = sqrt(KL(policy || reference)) per sequence, in root nats.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from math import comb, erfc, inf, isfinite, nan, sqrt
+from math import comb, erfc, inf, nan, sqrt
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -67,39 +65,6 @@ def slope_forecast(
     return line if isinstance(line, Forecast) else line.crossing
 
 
-def in_steps(forecast: Forecast, steps: ArrayLike, d: ArrayLike, *, draws: Floats | None = None) -> Forecast:
-    """A forecast in distance, as the step at which the run gets there.
-
-    Inside what was seen the step is read off, after d is made to never fall; beyond, ln d is fitted on ln t over the
-    recent half of the run and inverted. Both errors are carried: `draws` are bootstrap draws of the peak's distance (by
-    default normal, from the interval), each inverted by a draw of the fitted pace. Refused where the distance no longer
-    grows.
-
-    >>> t = np.arange(1, 101)
-    >>> found = in_steps(Forecast(2.0, 1.8, 2.2), t, 0.1 * np.sqrt(t) * 1.4)
-    >>> round(found.peak), round(found.low), round(found.high)
-    (204, 165, 247)
-    """
-    if not forecast.holds:
-        return forecast
-    clock, distance = np.asarray(steps, np.float64), isotonic_fit(np.asarray(d, np.float64))
-    pace = _pace(clock, distance)
-    if pace is None:
-        return Forecast.refusal("the KL to the reference no longer grows: at this pace no peak is reached")
-    peak, low, high = (
-        float(pace(np.array([value]), None)[0]) for value in (forecast.peak, forecast.low, forecast.high)
-    )
-    rng = np.random.default_rng(len(clock))
-    if draws is None:
-        spread = (
-            (forecast.high - forecast.low) / (2.0 * normal_quantile(0.8)) if isfinite(forecast.high) else forecast.peak
-        )
-        draws = np.maximum(forecast.peak + spread * rng.standard_normal(DRAWS), 0.0)
-    arrival_steps = pace(draws, rng)
-    tails = np.quantile(arrival_steps, [0.1, 0.9], method="nearest")
-    return Forecast(peak, min(low, float(tails[0]), peak), max(high, float(tails[1]), peak))
-
-
 @dataclass(frozen=True, slots=True)
 class Crossing:
     """A forecast on the axis of a line, with bootstrap draws of where it crosses zero."""
@@ -147,36 +112,6 @@ def _misfit_reason(at: Floats, residuals: Floats, root: Floats, noise: float) ->
     if chi_square_tail(float((sums**2 / weights).sum()) / noise, len(parts) - 2) < UNLIKELY:
         return "the slope's means scatter too widely around a line"
     return "the slope's means bend away from a line" if runs_test_tail(sums > 0.0) < UNLIKELY else ""
-
-
-def _pace(clock: Floats, distance: Floats) -> Callable[[Floats, np.random.Generator | None], Floats] | None:
-    """From distance to step; with a generator, each distance by a bootstrap draw of the pace beyond what was seen."""
-    t = clock - clock[0] + 1.0
-    recent = (t >= 0.5 * t[-1]) & (distance > 0.0)
-    if recent.sum() < 3:
-        return None
-    x, y = np.log(t[recent]), np.log(distance[recent])
-    middle = x.mean()
-    design = np.column_stack((np.ones(len(x)), x - middle))
-    inverse = np.linalg.pinv(design.T @ design)
-    line = inverse @ design.T @ y
-    residuals = y - design @ line
-    if not line[1] > 0.05:  # slower than t^0.05 the run has stopped moving
-        return None
-    farthest = float(distance.max())
-
-    def step_at(targets: Floats, rng: np.random.Generator | None) -> Floats:
-        lines = np.tile(line, (len(targets), 1))
-        if rng is not None:
-            lines = lines + rng.multivariate_normal(
-                np.zeros(2), block_covariance(inverse @ design.T, residuals, rng), len(targets)
-            )
-        with np.errstate(divide="ignore", over="ignore"):
-            beyond = np.exp(middle + (np.log(targets) - lines[:, 0]) / np.maximum(lines[:, 1], 0.05)) + clock[0] - 1.0
-        inside = np.interp(targets, distance, clock)
-        return np.where(targets <= farthest, inside, np.maximum(beyond, clock[-1]))
-
-    return step_at
 
 
 def block_covariance(solve: Floats, residuals: Floats, rng: np.random.Generator) -> Floats:
@@ -237,20 +172,6 @@ def falls_back(distance: Floats) -> bool:
     """Whether d, averaged over up to 20 stretches, drops below an earlier stretch by a tenth of its range."""
     level = np.array([part.mean() for part in np.array_split(distance, min(20, len(distance)))])
     return bool((np.maximum.accumulate(level) - level).max() > 0.1 * np.ptp(level))
-
-
-def isotonic_fit(distance: Floats) -> Floats:
-    """The nearest sequence that never falls (pool adjacent violators): what is left of the KL estimate's noise goes."""
-    value: list[float] = []
-    size: list[int] = []
-    for d in distance.tolist():
-        value.append(d)
-        size.append(1)
-        while len(value) > 1 and value[-2] > value[-1]:
-            last, many = value.pop(), size.pop()
-            value[-1] = (value[-1] * size[-1] + last * many) / (size[-1] + many)
-            size[-1] += many
-    return np.repeat(np.array(value), size)
 
 
 def normal_quantile(cover: float) -> float:

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from tiltmeter.stats.overoptimisation import predict
 from tiltmeter_lab.baselines import BASELINES, RuleInput, first_alarm
 from tiltmeter_lab.floor import floor_regret
 from tiltmeter_lab.ground_truth import GroundTruth
+from tiltmeter_lab.peak_step import predict
 from tiltmeter_lab.rollback import rollback_step
 from tiltmeter_lab.simulate import Trace, simulate
 from tiltmeter_lab.watch_run import WatchResult, level_alarm, play

@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tiltmeter.stats.confidence_sequence import mean_interval, mean_sequence
 from tiltmeter_workbench.compare.judge_prompt import AnswerPair
 from tiltmeter_workbench.compare.measures import wins
 from tiltmeter_workbench.compare.referees import PairwiseReferee, ScoringReferee, open_referee
 from tiltmeter_workbench.compare.sampling import JsonlCache, Prompts
+from tiltmeter_workbench.stats.confidence_sequence import mean_interval, mean_sequence
 from tiltmeter_workbench.stats.logistic import sigmoid
 from workbench_tests.compare.scripted import Says, material
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tiltmeter.stats.agreement import count_ratings, krippendorff_alpha
 from tiltmeter_workbench.preferences.checks import agreement
 from tiltmeter_workbench.preferences.reading.comparisons import Comparisons
 from tiltmeter_workbench.preferences.reading.ratings import Ratings
 from tiltmeter_workbench.preferences.reading.reader import read_preferences
+from tiltmeter_workbench.stats.rater_agreement import count_ratings, krippendorff_alpha
 
 Floats = NDArray[np.float64]
 DATA = Path(__file__).parents[5] / "shared" / "data"

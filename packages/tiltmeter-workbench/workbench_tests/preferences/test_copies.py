@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tiltmeter.stats.near_duplicates import families, near_copies
-from tiltmeter.stats.strong_components import strong_components
 from tiltmeter.stats.word_hashes import Texts, Words
 from tiltmeter_workbench.check_report.report import Check
 from tiltmeter_workbench.preferences.checks import copies
 from tiltmeter_workbench.preferences.reading.comparisons import Comparisons
 from tiltmeter_workbench.preferences.reading.reader import read_preferences
+from tiltmeter_workbench.stats.near_copies import families, near_copies
+from tiltmeter_workbench.stats.strong_components import strong_components
 
 DATA = Path(__file__).parents[5] / "shared" / "data"
 shared = pytest.mark.skipif(not DATA.is_dir(), reason=f"the public data sets are not at {DATA}")

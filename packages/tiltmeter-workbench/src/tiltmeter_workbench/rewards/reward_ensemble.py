@@ -20,7 +20,7 @@ from tiltmeter.gold.guards.composed_reward import (
     agree_or_local,
     part_bounds,
 )
-from tiltmeter.stats.ensembles import Rule, combined
+from tiltmeter_workbench.stats.ensembles import Rule, combined
 
 #: Mean and standard deviation of each member, in order, on fixed answers; or how many first rows give them.
 MemberScales = Sequence[tuple[float, float]] | int

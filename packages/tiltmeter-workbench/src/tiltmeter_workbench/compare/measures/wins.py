@@ -11,13 +11,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tiltmeter.stats.confidence_sequence import mean_interval
 from tiltmeter_workbench.check_report.report import Example
 from tiltmeter_workbench.compare.judge_prompt import AnswerPair
 from tiltmeter_workbench.compare.measures.difference import percent
 from tiltmeter_workbench.compare.measures.measure import Measure, State, example_answers
 from tiltmeter_workbench.compare.referees import Referee
 from tiltmeter_workbench.compare.sampling import AnswerSampler, Prompts
+from tiltmeter_workbench.stats.confidence_sequence import mean_interval
 from tiltmeter_workbench.stats.logistic import fit_logistic, sigmoid
 
 Floats = NDArray[np.float64]

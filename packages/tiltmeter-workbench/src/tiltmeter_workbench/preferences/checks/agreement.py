@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tiltmeter.stats.agreement import fleiss_kappa, krippendorff_alpha
 from tiltmeter_workbench.check_report.report import Check
 from tiltmeter_workbench.preferences.finding import example_pair
 from tiltmeter_workbench.preferences.reading.comparisons import Comparisons
 from tiltmeter_workbench.preferences.reading.ratings import Ratings
+from tiltmeter_workbench.stats.rater_agreement import fleiss_kappa, krippendorff_alpha
 
 Ints = NDArray[np.int64]
 

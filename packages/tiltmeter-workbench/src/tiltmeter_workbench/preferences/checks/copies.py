@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tiltmeter.data.memo import shared
-from tiltmeter.stats.near_duplicates import ALIKE, families, near_copies
-from tiltmeter.stats.strong_components import strong_components
 from tiltmeter.stats.word_hashes import Texts, Words
 from tiltmeter_workbench.check_report.report import Check, Example
 from tiltmeter_workbench.preferences.finding import example_pair
 from tiltmeter_workbench.preferences.reading.comparisons import Comparisons
+from tiltmeter_workbench.stats.near_copies import ALIKE, families, near_copies
+from tiltmeter_workbench.stats.strong_components import strong_components
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]

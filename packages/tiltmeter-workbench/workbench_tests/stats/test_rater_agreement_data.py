@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tiltmeter.stats.agreement import Floats, count_ratings, fleiss_kappa, krippendorff_alpha
+from tiltmeter_workbench.stats.rater_agreement import Floats, count_ratings, fleiss_kappa, krippendorff_alpha
 
-DATA = Path(__file__).parents[3] / "shared" / "data"
+DATA = Path(__file__).parents[5] / "shared" / "data"
 #: Each number below is looked up here as it was computed: the page cannot say another one.
-PAGE = (Path(__file__).parents[2] / "docs" / "worked-examples.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[4] / "docs" / "worked-examples.md").read_text("utf-8")
 
 pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason=f"the public data sets are not at {DATA}")
 

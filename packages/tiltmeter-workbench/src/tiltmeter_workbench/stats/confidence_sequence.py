@@ -10,10 +10,11 @@ means whose wealth has not reached it yet are the interval: it holds the true on
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tiltmeter.stats.running_mean import MeanInterval
 
 Floats = NDArray[np.float64]
 
@@ -21,14 +22,6 @@ Floats = NDArray[np.float64]
 BETS = np.array([0.03, 0.06, 0.12, 0.25, 0.5, 0.9])
 MEANS = 1000  # the interval is found to within 1 in so many
 MOST = 1e150  # wealth that is told apart
-
-
-class MeanInterval(NamedTuple):
-    """The mean of the values so far, and the ends of its interval; (nan, 0, 1) of none."""
-
-    mean: float
-    low: float
-    high: float
 
 
 def mean_sequence(values: Sequence[float] | Floats, alpha: float) -> Floats:
