@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tiltmeter.errors import StoreError
 from tiltmeter.monitor.loop import MonitorLoop
 from tiltmeter.monitor.parts import Config
 from tiltmeter.rundir.store import RunDirectory
+from tiltmeter.verdict.verdict import judge_run
 
 CHECKS = "def score(completion):\n    return float(completion.endswith('right'))\n"
 PEAK, STEPS = 30, 80
@@ -78,3 +80,18 @@ def test_without_gold_it_says_what_to_name(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["onset", str(stored(tmp_path / "run", gold=False))])
     assert isinstance(result.exception, StoreError)  # exit code 2, as every error that names its fix
     assert "--gold checks.py:score" in str(result.exception)
+
+
+def test_beside_an_alarm_it_says_the_turn_and_the_checkpoint_of_the_verdict(
+    tmp_path: Path, copy_demo_run: Callable[[str, Path], RunDirectory]
+) -> None:
+    run = copy_demo_run("hacked", tmp_path / "run")
+    verdict = judge_run(run)[0]
+    assert verdict.gold is not None and verdict.gold.turn is not None
+    assert verdict.advice is not None
+    result = CliRunner().invoke(app, ["onset", str(run.path), "--json"])
+    facts = json.loads(result.stdout)
+    assert result.exit_code == 1 and facts["has_fallen"]
+    first = min(verdict.alarms, key=lambda alarm: alarm.onset)
+    assert (facts["peak"], facts["low"], facts["high"]) == (first.onset, first.onset_low, first.onset_high)
+    assert facts["checkpoint"] == (verdict.advice.best and verdict.advice.best.step)

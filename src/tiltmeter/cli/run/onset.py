@@ -27,9 +27,11 @@ from tiltmeter.rundir.payloads import OnsetEstimated
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.safety.safe_text import terminal
 from tiltmeter.stats.backfilled_onset import backfilled_onset
+from tiltmeter.stats.turn import BAND
+from tiltmeter.verdict.gold_standing import DATED, PAST
 from tiltmeter.verdict.run_facts import RunFacts
 from tiltmeter.verdict.stop_advice import CHECKPOINT
-from tiltmeter.verdict.verdict import judge_run
+from tiltmeter.verdict.verdict import Verdict, judge_run
 
 Gold = Annotated[
     str | None, typer.Option("--gold", help="Who labels the past: file.py:function or judge.toml.", metavar="GOLD")
@@ -62,11 +64,14 @@ def onset(run: Run, gold: Gold = None, labels: Labels = LABELS, json: Json = Fal
     Example: tiltmeter onset runs/tonight --gold checks.py:score --labels 200
 
     With --gold, answers drawn at random over the whole stored past are labelled, and a curve that rises and then falls
-    is fitted. Without it, what the run knows is used: the labels it bought after an alarm, or gold of every step.
-    Nothing in the run changes. Exit code: 0 gold has not fallen, 1 it has, 2 cannot say.
+    is fitted. Without it the turn that the verdict names is said; where it names none, that of the labels bought after
+    an alarm, or of gold of every step. Nothing in the run changes.
+
+    Exit code: 0 gold has not fallen, 1 it has, 2 cannot say.
     """
     directory = open_run(run)
-    _, run_facts, events = judge_run(directory)
+    verdict, run_facts, events = judge_run(directory)
+    said = _verdict_onset(verdict, run_facts) if gold is None else None
     if gold is not None:
         source = load_gold(gold)
         if isinstance(source, PeopleSource):
@@ -75,18 +80,42 @@ def onset(run: Run, gold: Gold = None, labels: Labels = LABELS, json: Json = Fal
                 "after an alarm, and `tiltmeter view` shows it to them"
             )
         estimate, basis = _label_past(directory, run_facts, events, source, labels), f"by {source.identity}"
+    elif said is not None:
+        estimate, basis = said, "that the run has"
     elif run_facts.onset is not None and not run_facts.onset.why:
         estimate, basis = run_facts.onset, "bought after the alarm"
     else:
         estimate, basis = _known_gold(run_facts), "of every step"
     if estimate.why:
         raise StoreError(f"{run}: {estimate.why}")
-    report = OnsetReport(basis, estimate, _checkpoint(run_facts, estimate))
+    checkpoint = _checkpoint(run_facts, estimate) if said is None else _advised(verdict)
+    report = OnsetReport(basis, estimate, checkpoint)
     if json:
         typer.echo(json_module.dumps(_facts(report), indent=1))
     else:
         _print(report)
     raise typer.Exit(1 if report.onset.has_fallen else 0)
+
+
+def _verdict_onset(verdict: Verdict, run_facts: RunFacts) -> OnsetEstimated | None:
+    """The turn of gold as the verdict dates it, so that no two surfaces name two; None: it names none."""
+    gold, dated = verdict.gold, [alarm for alarm in verdict.alarms if alarm.name in DATED]
+    if gold is None or gold.turn is None or not dated:
+        return None
+    first, curve = min(dated, key=lambda alarm: alarm.onset), gold.turn.curve
+    past = 0 if run_facts.onset is None or gold.source == PAST else run_facts.onset.answered
+    count = gold.curve.labels + past
+    return OnsetEstimated(
+        requested=count, answered=count, requests="",
+        peak=first.onset, low=first.onset_low, high=first.onset_high,
+        steps=curve.steps.astype(int).tolist(), gold=curve.level.round(4).tolist(),
+        stderr=round(float(curve.high[-1] - curve.low[-1]) / (2.0 * BAND), 4),
+    )  # fmt: skip
+
+
+def _advised(verdict: Verdict) -> int | None:
+    best = None if verdict.advice is None else verdict.advice.best
+    return None if best is None else best.step
 
 
 def _label_past(
