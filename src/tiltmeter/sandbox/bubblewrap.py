@@ -27,16 +27,22 @@ SETPRIV_OPTIONS = ("--clear-groups", "--no-new-privs", "--inh-caps=-all", "--bou
 
 @dataclass
 class Bubblewrap:
-    """A fresh set of namespaces for each program."""
+    """A fresh set of namespaces for each program.
+
+    `mounts`: further folders that it sees, read-only, as (source, place). `forks`: it may have children.
+    """
 
     name = "bwrap"
     limits: Limits
     interpreter: Interpreter = field(default_factory=find_interpreter)
     program: str = "bwrap"
+    mounts: tuple[tuple[str, str], ...] = ()
+    tmp_bytes: int = TMP_BYTES
+    forks: bool = False
 
     def __post_init__(self) -> None:
         self._prefix = [*setpriv_prefix(), find_program(self.program, "bubblewrap")]
-        self._filter = program_filter()
+        self._filter = program_filter(forks=self.forks)
 
     def once(self, program: str, stdin: str, limits: Limits | None = None) -> Ended:
         limits = limits or self.limits
@@ -52,22 +58,25 @@ class Bubblewrap:
     def _command(self, fds: Mapping[str, int]) -> list[str]:
         files = [str(fds[name]) for name in ("task", "ready", "status")]
         inside = [self.interpreter.program_inside, *PYTHON, "-c", BOOTSTRAP, *files]
-        return [*self._prefix, *bwrap_arguments(self.interpreter, fds), "--", *inside]
+        arguments = bwrap_arguments(self.interpreter, fds, self.mounts, self.tmp_bytes)
+        return [*self._prefix, *arguments, "--", *inside]
 
 
-def bwrap_arguments(interpreter: Interpreter, fds: Mapping[str, int]) -> list[str]:
+def bwrap_arguments(
+    interpreter: Interpreter, fds: Mapping[str, int], mounts: tuple[tuple[str, str], ...] = (), tmp_bytes: int = TMP_BYTES
+) -> list[str]:
     """The arguments for bubblewrap. There is no /proc: programs do not need it, and it shows much of the host."""
     arguments = [
         *ISOLATION_OPTIONS,
         *("--seccomp", str(fds["filter"]), "--json-status-fd", str(fds["status"])),
         *("--setenv", "LD_LIBRARY_PATH", interpreter.library_path, "--setenv", "HOME", "/tmp"),
     ]
-    for source, place in interpreter.mounts:
+    for source, place in (*interpreter.mounts, *mounts):
         arguments += ["--ro-bind", source, place]
     for place in interpreter.masked_folders:
         arguments += ["--size", "4096", "--tmpfs", place, "--remount-ro", place]
     arguments += ["--dev-bind", "/dev/null", "/dev/null"]
-    arguments += ["--size", str(TMP_BYTES), "--tmpfs", "/tmp", "--size", str(SHM_BYTES), "--tmpfs", "/dev/shm"]
+    arguments += ["--size", str(tmp_bytes), "--tmpfs", "/tmp", "--size", str(SHM_BYTES), "--tmpfs", "/dev/shm"]
     return [*arguments, "--remount-ro", "/", "--chdir", "/tmp"]
 
 

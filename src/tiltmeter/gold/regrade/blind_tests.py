@@ -1,0 +1,333 @@
+"""Takes the expected values out of test files, so that no program that is tested can find them or agree with them.
+
+Every assertion of a test says what it saw instead of whether it holds: `assert f(2) == 5` becomes a report of `f(2)`, and
+the 5 stays here, where the two are compared. So nothing is gained by an object that equals everything, by reading the test's
+frame or file, by a changed pytest, or by ending the process: a value that was not reported was not seen. Values stay in the
+test where it does more with them than to compare.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from tiltmeter.sandbox.values import NotPlain, encode
+
+CHECK, TRUE, HIDDEN = "_tiltmeter_eq", "_tiltmeter_true", "_tiltmeter_hidden"  # names in the rewritten tests
+SKIPS = frozenset({"skip", "skipTest", "importorskip", "xfail", "exit"})
+SKIP_MARKS, FAIL_MARKS = ("skip", "skipif"), ("xfail", "expectedFailure")
+MOST_TIMES = 200  # that one assertion must be seen
+
+
+class Expected(NamedTuple):
+    """A value that was taken out of a test. `rel`, `absolute`: it was approximate."""
+
+    value: Any
+    strict: bool = False
+    rel: float | None = None
+    absolute: float | None = None
+
+
+@dataclass
+class BlindFile:
+    """One test file without its expected values."""
+
+    text: str = ""
+    expected: dict[int, Expected] = field(default_factory=dict)
+    needed: dict[int, int] = field(default_factory=dict)  # by assertion: how often it must be reported
+    tests: dict[str, bool] = field(default_factory=dict)  # names that must pass; whether they may be skipped
+
+
+def blind_file(source: str, start: int = 0, *, hide: bool = True) -> BlindFile:
+    """A test file whose assertions are numbered from `start`. Raises `SyntaxError`, `ValueError` or `RecursionError`.
+
+    >>> blind = blind_file("def test_f():\\n    assert f(2) == 5\\n")
+    >>> print(blind.text)
+    def test_f():
+        _tiltmeter_eq(f(2), _tiltmeter_hidden(0), 0)
+        _tiltmeter_true(True, 1)
+    >>> blind.expected[0].value, blind.needed, blind.tests
+    (5, {0: 1, 1: 1}, {'test_f': False})
+    """
+    tree = ast.parse(source)
+    writer = _Blinder(start, hide, _constants(tree))
+    writer.module(tree)
+    writer.blind.text = ast.unparse(ast.fix_missing_locations(tree))
+    return writer.blind
+
+
+def _constants(tree: ast.Module) -> dict[str, ast.Assign]:
+    """Lists of literals that a module gives a name once and uses once, as `CASES = [(1, "I"), (4, "IV")]`."""
+    loads = Counter(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
+    single = (
+        node for node in tree.body
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.value, (ast.List, ast.Tuple))
+    )  # fmt: skip
+    named = {node.targets[0].id: node for node in single if isinstance(node.targets[0], ast.Name)}
+    return {name: node for name, node in named.items() if loads[name] == 2}
+
+
+class _Blinder:
+    def __init__(self, start: int, hide: bool, constants: dict[str, ast.Assign]) -> None:
+        self.blind, self._next, self._hide, self._constants = BlindFile(), start, hide, constants
+        self._hidden_names: set[str] = set()
+
+    def module(self, tree: ast.Module) -> None:
+        marks = [m for node in tree.body if isinstance(node, ast.Assign) and _assigns(node, "pytestmark") for m in _marks([node.value])]
+        for node in tree.body:
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                self._function(node, "", marks)
+            elif isinstance(node, ast.ClassDef):
+                self._class(node, marks)
+
+    def _class(self, node: ast.ClassDef, marks: list[str]) -> None:
+        is_unit = any(_last_name(base).endswith("TestCase") for base in node.bases)
+        if not (node.name.startswith("Test") or is_unit) or any(_assigns(one, "__test__") for one in node.body):
+            return
+        if any(isinstance(one, ast.FunctionDef) and one.name == "__init__" for one in node.body):
+            return  # pytest does not collect it
+        for one in node.body:
+            if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                self._function(one, f"{node.name}::", [*marks, *_marks(node.decorator_list)])
+
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, of: str, marks: list[str]) -> None:
+        own = _marks(node.decorator_list)
+        if not node.name.startswith("test") or "fixture" in own:
+            return
+        marks = [*marks, *own]
+        if any(mark in FAIL_MARKS for mark in marks):
+            return  # its assertions are expected not to hold
+        inner = list(_inside(node))
+        leaves = any(isinstance(one, (ast.Return, ast.Yield)) for one in inner) or any(
+            isinstance(one, ast.Call) and _last_name(one.func) in SKIPS for one in inner
+        )
+        may_skip = any(mark in SKIP_MARKS for mark in marks)
+        self.blind.tests[f"{of}{node.name}"] = may_skip or leaves
+        compared = Counter(name for one in inner if isinstance(one, ast.stmt) for name in _compared_names(one))
+        loads = Counter(one.id for one in inner if isinstance(one, ast.Name))
+        self._hidden_names = set()
+        times = self._parametrized(node, {name for name, count in compared.items() if loads[name] == count})
+        needed = 0 if may_skip or leaves else times
+        stored = {one.id for one in inner if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+        self._hidden_names -= stored
+        node.body = self._block(node.body, needed, compared, loads)
+        self._add(TRUE, node.body, ast.Constant(True), needed)
+
+    # -- where values stand beside each other in rows ----------------------------------------------------------------
+
+    def _parametrized(self, node: ast.FunctionDef | ast.AsyncFunctionDef, hideable: set[str]) -> int:
+        """How often a parametrized test is run, as far as that can be seen; its expected values are taken out."""
+        times = 1
+        for decorator in node.decorator_list:
+            if not isinstance(decorator, ast.Call) or _last_name(decorator.func) != "parametrize" or len(decorator.args) < 2:
+                continue
+            names, rows = _argument_names(decorator.args[0]), self._rows(decorator.args[1])
+            if names and rows is not None:
+                times *= max(1, len(rows.elts))
+                for name in hideable.intersection(names):
+                    if any(keyword.arg == "indirect" for keyword in decorator.keywords):
+                        continue
+                    if self._hide_column(rows, names.index(name) if len(names) > 1 else None):
+                        self._hidden_names.add(name)
+        return times
+
+    def _rows(self, node: ast.expr) -> ast.List | ast.Tuple | None:
+        if isinstance(node, ast.Name) and node.id in self._constants:
+            node = self._constants[node.id].value
+        is_plain = isinstance(node, (ast.List, ast.Tuple)) and not any(isinstance(one, ast.Starred) for one in node.elts)
+        return node if is_plain else None  # type: ignore[return-value]
+
+    def _hide_column(self, rows: ast.List | ast.Tuple, column: int | None) -> bool:
+        """Take the values of one column out of rows; nothing, if one of them is no literal."""
+        cells: list[tuple[list[ast.expr], int, Expected]] = []
+        for at, row in enumerate(rows.elts):
+            if isinstance(row, ast.Call) and _last_name(row.func) == "param":
+                values, place = row.args, column or 0
+            elif column is None:
+                values, place = rows.elts, at
+            elif isinstance(row, (ast.Tuple, ast.List)):
+                values, place = row.elts, column
+            else:
+                return False
+            expected = _literal(values[place]) if place < len(values) else None
+            if expected is None:
+                return False
+            cells.append((values, place, expected))
+        for values, place, expected in cells if self._hide else ():
+            values[place] = self._token(expected)
+        return self._hide and bool(cells)
+
+    # -- statements --------------------------------------------------------------------------------------------------
+
+    def _block(self, body: list[ast.stmt], needed: int, compared: Counter[str], loads: Counter[str]) -> list[ast.stmt]:
+        written: list[ast.stmt] = []
+        for node in body:
+            checks = list(_assertions(node))
+            if checks:
+                for check in checks:
+                    self._assertion(check, written, needed)
+                continue
+            inner = needed
+            if isinstance(node, ast.For):
+                inner = self._loop(node, needed, compared, loads)
+            elif not isinstance(node, (ast.With, ast.AsyncWith)):
+                inner = 0
+            for name in ("body", "orelse", "finalbody"):
+                if isinstance(below := getattr(node, name, None), list) and not isinstance(node, _OWN_SCOPE):
+                    setattr(node, name, self._block(below, inner if name == "body" else 0, compared, loads))
+            for handler in getattr(node, "handlers", ()):
+                handler.body = self._block(handler.body, 0, compared, loads)
+            if isinstance(node, (ast.With, ast.AsyncWith)) and any(map(_expects_error, node.items)):
+                node.body = node.body or [ast.Pass()]
+                _forget(node, self.blind.needed)
+            written.append(node)
+        return written
+
+    def _loop(self, node: ast.For, needed: int, compared: Counter[str], loads: Counter[str]) -> int:
+        """How often what is in a loop must be seen; expected values of its rows are taken out."""
+        rows = self._rows(node.iter)
+        if rows is None or any(isinstance(one, (ast.Break, ast.Continue)) for one in ast.walk(node)):
+            return 0
+        names = [one.id if isinstance(one, ast.Name) else "" for one in getattr(node.target, "elts", [node.target])]
+        for at, name in enumerate(names):
+            # One use is that of the loop, which gives the name its value.
+            if name and compared[name] and loads[name] == compared[name] + 1:
+                if self._hide_column(rows, at if isinstance(node.target, ast.Tuple) else None):
+                    self._hidden_names.add(name)
+        return needed * len(rows.elts)
+
+    def _assertion(self, test: ast.expr, written: list[ast.stmt], needed: int) -> None:
+        if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], (ast.Eq, ast.Is)):
+            left, right = test.left, test.comparators[0]
+            strict = isinstance(test.ops[0], ast.Is)
+            if _literal(left) is not None and _literal(right) is None:
+                left, right = right, left
+            expected = _literal(right)
+            is_hidden = isinstance(right, ast.Name) and right.id in self._hidden_names
+            if expected is not None and (not strict or (isinstance(right, ast.Constant) and right.value in (None, True, False))):
+                if self._hide and _literal(left) is None:
+                    right = self._token(expected._replace(strict=strict))
+                    is_hidden = True
+            elif isinstance(left, ast.Name) and left.id in self._hidden_names:
+                left, right, is_hidden = right, left, True
+            if is_hidden or not strict:
+                self._add(CHECK, written, left, needed, right)
+                return
+        self._add(TRUE, written, test, needed)
+
+    def _add(self, name: str, written: list[ast.stmt], value: ast.expr, needed: int, *more: ast.expr) -> None:
+        arguments = [value, *more, ast.Constant(self._next)]
+        if needed:
+            self.blind.needed[self._next] = min(needed, MOST_TIMES)
+        self._next += 1
+        written.append(ast.Expr(ast.Call(ast.Name(name, ast.Load()), arguments, [])))
+
+    def _token(self, expected: Expected) -> ast.expr:
+        number = len(self.blind.expected)
+        self.blind.expected[number] = expected
+        return ast.Call(ast.Name(HIDDEN, ast.Load()), [ast.Constant(number)], [])
+
+
+_OWN_SCOPE = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+
+
+def _forget(node: ast.AST, needed: dict[int, int]) -> None:
+    """What stands in a block that is to end by an error need not be reached."""
+    for one in ast.walk(node):
+        if isinstance(one, ast.Call) and _last_name(one.func) in (CHECK, TRUE):
+            number = one.args[-1]
+            needed.pop(number.value if isinstance(number, ast.Constant) else -1, None)  # type: ignore[arg-type]
+
+
+def _expects_error(item: ast.withitem) -> bool:
+    call = item.context_expr
+    return isinstance(call, ast.Call) and _last_name(call.func) in ("raises", "assertRaises", "assertRaisesRegex", "suppress")
+
+
+def _assertions(node: ast.stmt) -> Iterator[ast.expr]:
+    """What a statement asserts, one by one; nothing for any other statement."""
+    if isinstance(node, ast.Assert):
+        yield from _parts(node.test)
+    elif isinstance(node, ast.Expr) and isinstance(call := node.value, ast.Call):
+        is_own = isinstance(call.func, ast.Attribute) and _last_name(call.func.value) == "self"
+        if is_own and not any(isinstance(one, ast.Starred) for one in call.args):
+            name = _last_name(call.func)
+            if name in ("assertEqual", "assertEquals", "assertListEqual", "assertDictEqual") and len(call.args) >= 2:
+                yield ast.Compare(call.args[0], [ast.Eq()], [call.args[1]])
+            elif name in ("assertTrue", "assertFalse") and call.args:
+                yield call.args[0] if name == "assertTrue" else ast.UnaryOp(ast.Not(), call.args[0])
+
+
+def _parts(test: ast.expr) -> Iterator[ast.expr]:
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        for one in test.values:
+            yield from _parts(one)
+    else:
+        yield test
+
+
+def _compared_names(node: ast.stmt) -> Iterator[str]:
+    """Names that stand as one whole side of an assertion of equality."""
+    for test in _assertions(node):
+        if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq):
+            sides = [side.id if isinstance(side, ast.Name) else "" for side in (test.left, test.comparators[0])]
+            if sides.count("") == 1:
+                yield next(filter(None, sides))
+
+
+def _literal(node: ast.expr) -> Expected | None:
+    """The plain value of an expression, or what `approx` is to come near; None where it is neither."""
+    more: dict[str, Any] = {}
+    if isinstance(node, ast.Call) and _last_name(node.func) == "approx" and len(node.args) == 1:
+        if any(keyword.arg not in ("rel", "abs") for keyword in node.keywords):
+            return None
+        try:
+            more = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords}
+        except (ValueError, TypeError):
+            return None
+        more = {"rel": more.get("rel", 0.0 if "abs" in more else 1e-6), "absolute": more.get("abs", 1e-12)}
+        node = node.args[0]
+    try:
+        value = ast.literal_eval(node)
+        encode(value)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError, NotPlain):
+        return None
+    return Expected(value, **more)
+
+
+def _argument_names(node: ast.expr) -> list[str]:
+    try:
+        value = ast.literal_eval(node)
+    except (ValueError, TypeError):
+        return []
+    names = value.split(",") if isinstance(value, str) else list(value)
+    return [str(name).strip() for name in names]
+
+
+def _inside(function: ast.AST) -> Iterator[ast.AST]:
+    """What stands in a function, but not in functions within it; their names count."""
+    waiting: list[ast.AST] = list(getattr(function, "body", []))
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for one in ast.iter_child_nodes(node):
+            if isinstance(one, (ast.Return, ast.Yield)) and isinstance(node, _OWN_SCOPE):
+                continue
+            waiting.append(one)
+
+
+def _marks(nodes: Sequence[ast.expr]) -> list[str]:
+    return [_last_name(one) for node in nodes for one in ast.walk(node) if isinstance(one, (ast.Attribute, ast.Name))]
+
+
+def _assigns(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Assign) and any(_last_name(target) == name for target in node.targets)
+
+
+def _last_name(node: ast.AST) -> str:
+    if isinstance(node, ast.Call):
+        return _last_name(node.func)
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
