@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from tiltmeter.adapters.capture.capture import capture
     from tiltmeter.adapters.custom_loop import Run, open_run
     from tiltmeter.adapters.trl.attach import Callback, attach
+    from tiltmeter.gold.regrade.keep import keep_workspace
+    from tiltmeter.gold.regrade.settings import Regrade
     from tiltmeter.view.run_tables import read
 
 __all__ = [
@@ -37,6 +39,7 @@ __all__ = [
     "Launch",
     "Options",
     "Ragged",
+    "Regrade",
     "RolloutBatch",
     "Run",
     "StoreError",
@@ -45,6 +48,7 @@ __all__ = [
     "__version__",
     "attach",
     "capture",
+    "keep_workspace",
     "open_run",
     "read",
 ]
@@ -64,6 +68,14 @@ def __getattr__(name: str) -> Any:
         from tiltmeter.adapters.capture.capture import capture
 
         return capture
+    if name == "Regrade":
+        from tiltmeter.gold.regrade.settings import Regrade
+
+        return Regrade
+    if name == "keep_workspace":
+        from tiltmeter.gold.regrade.keep import keep_workspace
+
+        return keep_workspace
     if name == "read":
         from tiltmeter.view.run_tables import read
 

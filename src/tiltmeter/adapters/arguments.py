@@ -15,10 +15,11 @@ from typing import Any, Literal, TypeVar, get_args
 
 from tiltmeter.adapters.lost_share import MOST_LOST
 from tiltmeter.errors import AttachError
+from tiltmeter.gold.regrade.settings import Regrade
 
 Mode = Literal["observe", "advise", "act"]
 Limits = Mapping[str, tuple[float, float]]
-Source = str | Callable[..., Any] | None
+Source = str | Callable[..., Any] | Regrade | None
 AUTO = "auto"  # find it
 TRAP_SHARE = 0.01  # of rollouts that are traps
 ANCHOR_SHARE = 0.005  # of rollouts that are answers to anchors
@@ -32,7 +33,8 @@ class Gold:
 
     Args:
         source: A function, or one as `checks.py:score`; a judge's `judge.toml`; `people`, who compare answers at the
-            labelling screen; `tests` or `answers`, which a row's facts hold; `reward:NAME`, a reward with weight 0;
+            labelling screen; `tests` or `answers`, which a row's facts hold; a `Regrade`, which runs an agent's tests
+            again on its final workspace; `reward:NAME`, a reward with weight 0;
             `auto`, what is found in the dataset and the trainer; None for none.
         share: Share of the rollouts to label (1: all). Default: a function labels as many as take a second per step,
             judges and people six a step, at least 2%.

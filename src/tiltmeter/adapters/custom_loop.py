@@ -32,7 +32,7 @@ from tiltmeter.adapters.arguments import (
     read_launch,
     read_options,
 )
-from tiltmeter.adapters.gold_file import absolute_name, write_gold
+from tiltmeter.adapters.gold_file import absolute_name, regrade_of, write_gold
 from tiltmeter.adapters.launch import MOVED_TO, int_from_environment, launch_id, run_path
 from tiltmeter.adapters.monitor_process import MonitorProcess
 from tiltmeter.adapters.reward_guards import add_canary_counts, record_guards
@@ -45,6 +45,9 @@ from tiltmeter.data.records import RolloutBatch
 from tiltmeter.data.reward_fingerprint import fingerprint as fingerprint_of
 from tiltmeter.data.slices import environments_of, slice_name
 from tiltmeter.errors import AttachError, Boundary, describe_error, finish_first, warn_user
+from tiltmeter.gold.regrade.keep import WorkspaceKeeper, drop_keeper, use_keeper
+from tiltmeter.gold.regrade.settings import Regrade
+from tiltmeter.gold.regrade.source import RegradeSource, write_settings
 from tiltmeter.gold.try_gold import try_gold
 from tiltmeter.monitor.parts import REWARD_AS_GOLD, Config, names_people, reject_reward_as_gold
 from tiltmeter.rundir.atomic_write import sweep
@@ -129,11 +132,14 @@ def open_run(
     if not 0 <= rank < ranks:
         raise AttachError(f"rank {rank} of {ranks}: ranks count from 0")
     passed = None if reward_as_gold else write_function(labels.source) if callable(labels.source) else labels.source
-    gold_name = None if isinstance(passed, FunctionFile) else passed
+    regrade = regrade_of(passed)
+    gold_name = passed if isinstance(passed, str) else None
     with TemporaryDirectory(prefix="tiltmeter-") if isinstance(passed, FunctionFile) else nullcontext("") as folder:
         # Nothing is written into the run directory before everything that was asked for is known to work.
         checked = write_gold(trusted_path(folder), passed) if isinstance(passed, FunctionFile) else gold_name
         source = _check_parts(more.plugins, checked, labels, rewards)
+        if regrade is not None and rank == 0:
+            RegradeSource(regrade).start()
         if rank == 0 and (lines := try_gold(source, labels.rows)):
             warn_user("\n".join(lines), 0)
     if more.experiment is not None:
@@ -160,6 +166,8 @@ def open_run(
                     write_pieces(run, attempt, tokenizer_pieces(more.tokenizer))
         if rank == 0 and isinstance(passed, FunctionFile):
             gold_name = write_gold(run.path, passed)
+        if rank == 0 and regrade is not None:
+            gold_name = write_settings(run.path, regrade)
         command = [sys.executable, "-m", "tiltmeter.monitor", str(run.path), "--attached", str(os.getpid())]
         for plugin in more.plugins:
             command += ["--plugin", absolute_name(plugin)]
@@ -192,6 +200,7 @@ def open_run(
             reward_as_gold=reward_as_gold,
             gold=gold_name or "",
             lock=lock,
+            regrade=regrade,
         )
 
 
@@ -237,6 +246,7 @@ class Run:
         reward_as_gold: str = "",
         gold: str = "",
         lock: TrainerLock | None = None,
+        regrade: Regrade | None = None,
     ) -> None:
         self.attempt, self.rank, self.strict, self._slices = attempt, rank, strict, slices
         self._reward_as_gold = reward_as_gold
@@ -249,7 +259,9 @@ class Run:
         self._observing: set[int] = set()  # threads that are inside `observe`
         if writer is not None:  # once, because making one takes longer than passing it
             self._boundary = Boundary(writer.refuse, tally=writer, strict=strict)
-        if run is not None:
+        self.workspaces = None if run is None else WorkspaceKeeper(run.path, regrade)
+        if self.workspaces is not None:
+            use_keeper(self.workspaces)
             atexit.register(call_if_alive(self.close))
 
     @property
@@ -398,6 +410,8 @@ class Run:
             self._monitor.release()
         if self._lock is not None:
             self._lock.release()
+        if self.workspaces is not None:
+            drop_keeper(self.workspaces)
         self._ended = True
 
     def verdict(self, timeout: float = 60.0) -> Verdict:

@@ -73,6 +73,7 @@ from tiltmeter.gold.people import (
 )
 from tiltmeter.gold.probe_labels import SourceProbes, probe_facts, probe_requests
 from tiltmeter.gold.rater_groups import groups_of
+from tiltmeter.gold.regrade.source import with_directory
 from tiltmeter.gold.row_features import prompt_keys
 from tiltmeter.gold.row_request import REQUEST_COLUMNS, row_request
 from tiltmeter.gold.sampler import Bet, Row, Sampler
@@ -147,7 +148,7 @@ class LabelQueue:
     _source_is_quick: bool = field(default=True, init=False, repr=False)  # its last call took a second at most
 
     def __post_init__(self) -> None:
-        self.configured_share = self.share
+        self.configured_share, self.source = self.share, with_directory(self.source, self.run.path)
         self._sampler = Sampler(self.share or GOLD_SHARE, self.steps, recall=self._groups)
         self._level = LevelLabels(self.run, self.steps)
         self._pairs = PairChoice.of_source(self.source.identity)

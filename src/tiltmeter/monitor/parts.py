@@ -25,6 +25,8 @@ from tiltmeter.gold.label_cost import needed_share
 from tiltmeter.gold.label_files import PEOPLE
 from tiltmeter.gold.people import PeopleSource
 from tiltmeter.gold.rater_groups import read_groups
+from tiltmeter.gold.regrade.settings import SUFFIX, Regrade
+from tiltmeter.gold.regrade.source import load_regrade
 from tiltmeter.gold.task_checks import TaskChecks, names_task_checks
 from tiltmeter.instruments import Instrument
 from tiltmeter.models.judge import MOST_RATERS, read_judge
@@ -137,13 +139,15 @@ def default_share(name: object, rows: int) -> float | None:
     >>> default_share("judge.toml", 64), default_share("checks.py:score", 64)
     (0.094, None)
     """
-    named = isinstance(name, str) and (name.endswith(".toml") or names_people(name))
+    named = isinstance(name, Regrade) or (
+        isinstance(name, str) and (name.endswith((".toml", SUFFIX)) or names_people(name))
+    )
     return needed_share(rows) if named else None
 
 
 def load_gold(name: object) -> GoldSource:
     """The gold source for a name: a function, `checks.py:score`; a judge, `judge.toml`; `people`; or what the dataset
-    holds: `tests`, `answers`, `auto`."""
+    holds: `tests`, `answers`, `auto`; or settings of `Regrade`."""
     if isinstance(name, str) and names_people(name):
         _, raters, groups = [*name.split(":", 2), "", ""][:3]
         raters = raters or "1"
@@ -156,6 +160,8 @@ def load_gold(name: object) -> GoldSource:
     if isinstance(name, str) and name.endswith(".toml"):
         judge = read_judge(name)
         return CorrectedJudge(name, judge) if judge.people_share else JudgeSource(name, judge)
+    if isinstance(name, str) and name.endswith(SUFFIX):
+        return load_regrade(name)
     if isinstance(name, str) and names_task_checks(name):
         return TaskChecks(name)
     if not isinstance(name, str) or not re.search(r"\.py:[^:]+$", name):

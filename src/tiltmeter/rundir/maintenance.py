@@ -17,6 +17,7 @@ import pyarrow as pa
 from tiltmeter.errors import AttachError, StoreError
 from tiltmeter.rundir.atomic_write import name_file, open_dot, sweep
 from tiltmeter.rundir.columns import content_hash
+from tiltmeter.rundir.gate.file_kinds import file_kind
 from tiltmeter.rundir.journal import JournalReader
 from tiltmeter.rundir.journal_chain.check import ChainCheck
 from tiltmeter.rundir.parquet import FORMAT, ROW_GROUP_ROWS, annotate, metadata, open_sealed, open_writer
@@ -270,10 +271,11 @@ def purge(run: RunDirectory, *, before: int | None = None, days: float | None = 
     if before is None and status is not None and status.st_mtime < horizon:
         remove(reference)
         deleted += 1
-    for entry in entries(run.path / "audits") if before is None else ():
-        if entry.name.endswith(".json") and entry.stat(follow_symlinks=False).st_mtime < horizon:
-            remove(run.path / "audits" / entry.name)
-            deleted += 1
+    for name in ("audits", "workspaces") if before is None else ():
+        for entry in entries(run.path / name):
+            if file_kind(f"{name}/{entry.name}") and entry.stat(follow_symlinks=False).st_mtime < horizon:
+                remove(run.path / name / entry.name)
+                deleted += 1
     for entry in entries(run.path / "pinned"):
         named = re.match(r"\d+-(\d+)\b.*\.json", entry.name)
         old = entry.stat(follow_symlinks=False).st_mtime < horizon

@@ -38,6 +38,7 @@ from tiltmeter.adapters.arguments import (
     read_traps,
 )
 from tiltmeter.adapters.custom_loop import Run, open_run
+from tiltmeter.adapters.gold_file import regrade_of
 from tiltmeter.adapters.metric_names import canonical_names, evaluation_keys, first_metrics
 from tiltmeter.adapters.settings import trainer_settings
 from tiltmeter.adapters.settings_file import with_settings
@@ -324,6 +325,8 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         self._gold = replace(gold, source=self.run.gold or gold.source, rows=())
         self.run = None if self.run.directory is None else self.run
         self._last = -1
+        if isinstance(self._source, Rollouts) and self.run is not None:
+            self._source.workspaces = self.run.workspaces
         if self.traps is not None and self.run is not None:
             self.traps.open(self.run)
         if self.anchors is not None and self.run is not None:
@@ -371,6 +374,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
             self._gold.source or self._sampler_words() or ("traps" if self.traps is not None else ", ".join(self.evals))
         )
         gold = f"the dataset's {gold}" if gold in ("answers", "tests") else gold
+        gold = "tests run again on final workspaces" if regrade_of(gold) is not None else gold
         judged = f"judged by {gold}" if gold else "judged by nothing: there is no gold, so a hack looks like progress"
         paid = f" for {', '.join(rewards)}" if rewards else ""
         judged += f", as {self.settings_file} says" if self.settings_file is not None else ""

@@ -17,8 +17,10 @@ from tiltmeter.adapters.trl.pinned_prompts import PinnedCollector
 from tiltmeter.adapters.trl.reward_mistakes import RewardErrorNotes
 from tiltmeter.adapters.trl.reward_parts import reward_columns
 from tiltmeter.adapters.trl.tool_rows import DecodedTurns, ToolRows, end_tokens
+from tiltmeter.adapters.trl.workspaces import workspace_columns
 from tiltmeter.data.batches import component_name, from_tensor
 from tiltmeter.data.reward_fingerprint import fingerprint
+from tiltmeter.gold.regrade.keep import WorkspaceKeeper
 
 #: Methods of the trainer that are wrapped. All trainers that have them are handled alike: GRPO, RLOO, and Unsloth's
 #: patched ones.
@@ -93,6 +95,7 @@ class Rollouts:
         self._last_logprobs: Any = None  # log-probabilities that were scored last while generating
         self.more_columns: Callable[[], dict[str, Any]] | None = None  # of a batch that was acted on
         self.more_scalars: Callable[[], dict[str, float]] | None = None
+        self.workspaces: WorkspaceKeeper | None = None  # of the run; None: none are graded
         self._apart = False  # what is generated now is neither a training batch nor the user's evaluation
         self._fingerprint_cache: tuple[object, str] = (None, "")
         for name in WRAPPED_METHODS:
@@ -218,6 +221,7 @@ class Rollouts:
         }
         self._guard(lambda: columns.update(reward_columns(trainer.reward_funcs, columns)))
         columns |= self._tools.columns(output, completions, completion_ids)
+        self._guard(lambda: columns.update(workspace_columns(trainer, inputs, self.workspaces, self._guard)))
         for name, source in (
             ("logprob", "old_per_token_logps"),
             ("ref_logprob", "ref_per_token_logps"),

@@ -44,6 +44,7 @@ KINDS = (
     FileKind(rf"gold/requests/{_N}-{_STEP}(?:\.onset|\.probes)?\.jsonl", 64 * _MB),
     FileKind(rf"gold/labels/{_NAME}/{_NAME}\.json", 64 * _MB),
     FileKind(rf"gold/functions/[0-9a-f]{{64}}/{_NAME}\.py", 4 * _MB),
+    FileKind(r"gold/regrade/[0-9a-f]{64}\.regrade\.json|workspaces/[0-9a-f]{64}\.json", 16 * _MB),
     FileKind(rf"gold/share-{_NAME}\.json", _MB),
     FileKind(rf"witness/(?:calibration|asked-{_N}-{_STEP})-[0-9a-f]{{1,64}}\.json", FACTS_BYTES),
     FileKind(rf"gold/people/{_NAME}/{_NAME}\.json", 64 * _KB, is_left_by_people=True),
