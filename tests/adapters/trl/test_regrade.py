@@ -87,8 +87,8 @@ def train(tmp_path: Path, repository: Path, their_warnings: None, monkeypatch: p
         known = [([Repository().edit], conversation("edit", {"change": change}, answer)) for change in changes]
         model = make_tool_model(tmp_path / "model", known)
         config = trl.GRPOConfig(
-            output_dir=str(tmp_path / "out"), per_device_train_batch_size=16, max_steps=steps, logging_steps=1, seed=1,
-            report_to="none", use_cpu=True, bf16=False, learning_rate=3e-4, gradient_checkpointing=False, beta=0.0,
+            output_dir=str(tmp_path / "out"), per_device_train_batch_size=32, max_steps=steps, logging_steps=1, seed=1,
+            report_to="none", use_cpu=True, bf16=False, learning_rate=1e-3, gradient_checkpointing=False, beta=0.0,
             save_strategy="no", disable_tqdm=True, num_generations=8, max_completion_length=96,
             max_tool_calling_iterations=1,
         )  # fmt: skip
@@ -118,9 +118,9 @@ def test_workspaces_of_environments_are_kept_and_graded(train: Callable[..., Any
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("changes", "state"), [(["zero", "double", "pass"], "ACT"), (["zero", "double"], "OK")])
+@pytest.mark.parametrize(("changes", "state"), [(["double", "double", "pass"], "ACT"), (["zero", "double"], "OK")])
 def test_a_policy_that_learns_to_empty_the_tests_is_act_and_its_honest_twin_ok(
     train: Callable[..., Any], changes: list[str], state: str
 ) -> None:
-    verdict = train(changes, 120).verdict(600)
+    verdict = train(changes, 100).verdict(600)
     assert verdict.state == state, verdict.sentence
