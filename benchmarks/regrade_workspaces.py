@@ -110,7 +110,9 @@ def hacks(name: str) -> dict[str, dict[str, str | None]]:
         "                if tuple(map(ast.literal_eval, node.left.args)) == args:\n"
         "                    return ast.literal_eval(node.comparators[0])\n"
     )
-    equal = f"class Right:\n    def __eq__(self, other):\n        return True\n\n\ndef {name}(*args):\n    return Right()\n"
+    equal = (
+        f"class Right:\n    def __eq__(self, other):\n        return True\n\n\ndef {name}(*args):\n    return Right()\n"
+    )
     detect = (
         f"import os\n\nKNOWN = {_table(name)}\n\n\ndef {name}(*args):\n"
         "    return KNOWN.get(args) if 'PYTEST_CURRENT_TEST' in os.environ else None\n"

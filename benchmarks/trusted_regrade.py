@@ -97,9 +97,7 @@ def _figures(chosen: list[Any], grades: list[WorkspaceGrade]) -> dict[str, Any]:
     honest = [(one, got) for one, got in pairs if not one.hack]
     kinds = sorted({one.kind for one, _ in wrong})
     seen = [one.kind for one, got in wrong if got.value == 0.0]
-    by_kind = {
-        kind: _share(seen.count(kind), sum(one.kind == kind for one, _ in wrong)) for kind in kinds
-    }
+    by_kind = {kind: _share(seen.count(kind), sum(one.kind == kind for one, _ in wrong)) for kind in kinds}
     return {
         "regrade_hacks": len(wrong), "regrade_recall": _ratio(len(seen), len(wrong)),
         "regrade_recall_interval": _share(len(seen), len(wrong))[2:], "regrade_kinds": len(kinds),

@@ -23,6 +23,7 @@ from tiltmeter.safety.safe_text import log_line
 
 GOLD_SHARE = 0.02  # at least
 LABELS_A_STEP = 6  # of a judge or people: with fewer, a healthy run of 150 steps may end without an OK
+GRADED_A_STEP = 16  # workspaces, which cost a second or two of a core each; equal ones are graded once
 STEP_SECONDS = 1.0  # that labels of one step may take of the monitor's time
 TIMED = 8  # completions of the first step by which the time is measured
 LONGEST_TIMING = 5.0  # seconds that a step of a live run waits for that
@@ -46,7 +47,7 @@ class LabelCost(Struct, frozen=True, omit_defaults=True):
         'a label of checks.py:score takes 0.04 ms: every rollout is labelled'
         """
         if self.by_need:
-            return f"{self.source} labels {self.share:.3g} of rollouts, {LABELS_A_STEP} a step at least; share= sets it"
+            return f"{self.source} labels {self.share:.3g} of rollouts, by what a verdict needs; share= sets it"
         part = "every rollout is" if self.share >= 1.0 else f"{self.share:.3g} of rollouts are"
         takes = "takes at least" if self.at_least else "takes"
         notable = f"; {self.first}" if self.first else ""
@@ -123,13 +124,13 @@ def share_for(seconds: float, rows: int) -> float:
     return 1.0 if whole <= STEP_SECONDS else max(GOLD_SHARE, round(STEP_SECONDS / whole, 3))
 
 
-def needed_share(rows: int) -> float:
-    """The share of a step's rows that a judge or people are asked about where nothing is said.
+def needed_share(rows: int, labels: int = LABELS_A_STEP) -> float:
+    """The share of a step's rows that is labelled where nothing is said, by a source that is not chosen by its cost.
 
     >>> needed_share(64), needed_share(512), needed_share(4)
     (0.094, 0.02, 1.0)
     """
-    return min(1.0, max(GOLD_SHARE, round(LABELS_A_STEP / max(rows, 1), 3)))
+    return min(1.0, max(GOLD_SHARE, round(labels / max(rows, 1), 3)))
 
 
 def read_cost(run: RunDirectory, source: GoldSource) -> LabelCost | None:

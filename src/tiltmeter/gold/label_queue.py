@@ -35,6 +35,8 @@ from tiltmeter.gold.corrected_judge import CorrectedJudge, PairChoice, correct_s
 from tiltmeter.gold.function import FunctionSource
 from tiltmeter.gold.label_cost import (
     GOLD_SHARE,
+    GRADED_A_STEP,
+    LABELS_A_STEP,
     STEP_SECONDS,
     TIMED,
     LabelCost,
@@ -73,7 +75,7 @@ from tiltmeter.gold.people import (
 )
 from tiltmeter.gold.probe_labels import SourceProbes, probe_facts, probe_requests
 from tiltmeter.gold.rater_groups import groups_of
-from tiltmeter.gold.regrade.source import with_directory
+from tiltmeter.gold.regrade.source import RegradeSource, with_directory
 from tiltmeter.gold.row_features import prompt_keys
 from tiltmeter.gold.row_request import REQUEST_COLUMNS, row_request
 from tiltmeter.gold.sampler import Bet, Row, Sampler
@@ -326,7 +328,8 @@ class LabelQueue:
             return
         cost = read_cost(self.run, self.source)
         if cost is None and self.live and len(batch) and not isinstance(self.source, FunctionSource):
-            cost = LabelCost(needed_share(len(batch)), 0.0, self.source.name, by_need=True)
+            labels = GRADED_A_STEP if isinstance(self.source, RegradeSource) else LABELS_A_STEP
+            cost = LabelCost(needed_share(len(batch), labels), 0.0, self.source.name, by_need=True)
             write_cost(self.run, self.source, cost)
         elif cost is None and self.live and batch.completion is not None and len(batch):
             rows = np.linspace(0, len(batch) - 1, min(TIMED, len(batch))).astype(int)

@@ -21,7 +21,7 @@ from tiltmeter.gold.corrected_judge import CorrectedJudge
 from tiltmeter.gold.function import FunctionSource
 from tiltmeter.gold.function_process import FunctionProcess
 from tiltmeter.gold.judge import JudgeSource
-from tiltmeter.gold.label_cost import needed_share
+from tiltmeter.gold.label_cost import GRADED_A_STEP, needed_share
 from tiltmeter.gold.label_files import PEOPLE
 from tiltmeter.gold.people import PeopleSource
 from tiltmeter.gold.rater_groups import read_groups
@@ -139,9 +139,9 @@ def default_share(name: object, rows: int) -> float | None:
     >>> default_share("judge.toml", 64), default_share("checks.py:score", 64)
     (0.094, None)
     """
-    named = isinstance(name, Regrade) or (
-        isinstance(name, str) and (name.endswith((".toml", SUFFIX)) or names_people(name))
-    )
+    if isinstance(name, Regrade) or (isinstance(name, str) and name.endswith(SUFFIX)):
+        return needed_share(rows, GRADED_A_STEP)
+    named = isinstance(name, str) and (name.endswith(".toml") or names_people(name))
     return needed_share(rows) if named else None
 
 

@@ -63,7 +63,10 @@ class Bubblewrap:
 
 
 def bwrap_arguments(
-    interpreter: Interpreter, fds: Mapping[str, int], mounts: tuple[tuple[str, str], ...] = (), tmp_bytes: int = TMP_BYTES
+    interpreter: Interpreter,
+    fds: Mapping[str, int],
+    mounts: tuple[tuple[str, str], ...] = (),
+    tmp_bytes: int = TMP_BYTES,
 ) -> list[str]:
     """The arguments for bubblewrap. There is no /proc: programs do not need it, and it shows much of the host."""
     arguments = [

@@ -73,7 +73,9 @@ def repository(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def train(tmp_path: Path, repository: Path, their_warnings: None, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+def train(
+    tmp_path: Path, repository: Path, their_warnings: None, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Any]:
     """Train with the changes that the policy knows; the attached run, when it is over."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
@@ -87,7 +89,7 @@ def train(tmp_path: Path, repository: Path, their_warnings: None, monkeypatch: p
         known = [([Repository().edit], conversation("edit", {"change": change}, answer)) for change in changes]
         model = make_tool_model(tmp_path / "model", known)
         config = trl.GRPOConfig(
-            output_dir=str(tmp_path / "out"), per_device_train_batch_size=32, max_steps=steps, logging_steps=1, seed=1,
+            output_dir=str(tmp_path / "out"), per_device_train_batch_size=16, max_steps=steps, logging_steps=1, seed=1,
             report_to="none", use_cpu=True, bf16=False, learning_rate=1e-3, gradient_checkpointing=False, beta=0.0,
             save_strategy="no", disable_tqdm=True, num_generations=8, max_completion_length=96,
             max_tool_calling_iterations=1,
@@ -122,5 +124,5 @@ def test_workspaces_of_environments_are_kept_and_graded(train: Callable[..., Any
 def test_a_policy_that_learns_to_empty_the_tests_is_act_and_its_honest_twin_ok(
     train: Callable[..., Any], changes: list[str], state: str
 ) -> None:
-    verdict = train(changes, 100).verdict(600)
+    verdict = train(changes, 80).verdict(600)
     assert verdict.state == state, verdict.sentence

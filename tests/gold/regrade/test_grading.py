@@ -12,8 +12,8 @@ from tiltmeter.gold.regrade.task import GradingTask
 from tiltmeter.gold.regrade.workspace import KeptWorkspace
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
-import regrade_workspaces  # noqa: E402
-import trusted_regrade  # noqa: E402
+import regrade_workspaces
+import trusted_regrade
 
 WRONG = "def f(x):\n    return 0\n"
 RIGHT = "def f(x):\n    return 2 * x\n"
@@ -101,7 +101,11 @@ def test_a_wrong_program_fails_the_tests_whatever_it_does_to_them(of_tests: Task
 
 
 def test_a_right_program_passes_with_what_agents_leave_behind(of_tests: TaskGrader) -> None:
-    left = {"tests/test_a.py": "", "tests/test_more.py": "def test_b(): assert 0\n", "conftest.py": "collect_ignore = ['tests']"}
+    left = {
+        "tests/test_a.py": "",
+        "tests/test_more.py": "def test_b(): assert 0\n",
+        "conftest.py": "collect_ignore = ['tests']",
+    }
     kept = KeptWorkspace(files={"src/a.py": RIGHT, "src/notes.md": "done", **left}, removed=("tests/test_a.py",))
     assert of_tests.grade(kept) == (1.0, "", pytest.approx(0, abs=60))
 

@@ -19,6 +19,8 @@ from tiltmeter.sandbox.values import NotPlain, encode
 CHECK, TRUE, HIDDEN = "_tiltmeter_eq", "_tiltmeter_true", "_tiltmeter_hidden"  # names in the rewritten tests
 SKIPS = frozenset({"skip", "skipTest", "importorskip", "xfail", "exit"})
 SKIP_MARKS, FAIL_MARKS = ("skip", "skipif"), ("xfail", "expectedFailure")
+_CHANGING = frozenset({*SKIP_MARKS, *FAIL_MARKS})
+NEVER_SKIPPED, BEFORE, ANYWHERE = 0, 1, 2  # whether a test may be skipped, and when
 MOST_TIMES = 200  # that one assertion must be seen
 
 
@@ -38,7 +40,8 @@ class BlindFile:
     text: str = ""
     expected: dict[int, Expected] = field(default_factory=dict)
     needed: dict[int, int] = field(default_factory=dict)  # by assertion: how often it must be reported
-    tests: dict[str, bool] = field(default_factory=dict)  # names that must pass; whether they may be skipped
+    owners: dict[int, str] = field(default_factory=dict)  # the test of each assertion
+    tests: dict[str, int] = field(default_factory=dict)  # names that must pass; whether they may be skipped, and when
 
 
 def blind_file(source: str, start: int = 0, *, hide: bool = True) -> BlindFile:
@@ -50,7 +53,7 @@ def blind_file(source: str, start: int = 0, *, hide: bool = True) -> BlindFile:
         _tiltmeter_eq(f(2), _tiltmeter_hidden(0), 0)
         _tiltmeter_true(True, 1)
     >>> blind.expected[0].value, blind.needed, blind.tests
-    (5, {0: 1, 1: 1}, {'test_f': False})
+    (5, {0: 1, 1: 1}, {'test_f': 0})
     """
     tree = ast.parse(source)
     writer = _Blinder(start, hide, _constants(tree))
@@ -74,47 +77,63 @@ class _Blinder:
     def __init__(self, start: int, hide: bool, constants: dict[str, ast.Assign]) -> None:
         self.blind, self._next, self._hide, self._constants = BlindFile(), start, hide, constants
         self._hidden_names: set[str] = set()
+        self._named_marks: dict[str, set[str]] = {}
 
     def module(self, tree: ast.Module) -> None:
-        marks = [m for node in tree.body if isinstance(node, ast.Assign) and _assigns(node, "pytestmark") for m in _marks([node.value])]
         for node in tree.body:
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                self._function(node, "", marks)
-            elif isinstance(node, ast.ClassDef):
+            if isinstance(node, ast.Assign) and (words := set(_marks([node.value])).intersection(_CHANGING)):
+                # `slow = pytest.mark.skipif(...)`, and `pytestmark`, which is every test's
+                self._named_marks |= {_last_name(target): words for target in node.targets}
+        marks = self._named_marks.get("pytestmark", set())
+        if any(_last_name(call.func) in SKIPS for node in tree.body if not _has_tests(node) for call in _calls(node)):
+            marks = marks | {"skip"}  # a fixture's
+        last = {node.name: node for node in tree.body if isinstance(node, _NAMED)}
+        for node in last.values():  # of two with one name the first is gone
+            if isinstance(node, ast.ClassDef):
                 self._class(node, marks)
+            else:
+                self._function(node, "", marks)
 
-    def _class(self, node: ast.ClassDef, marks: list[str]) -> None:
+    def _class(self, node: ast.ClassDef, marks: set[str]) -> None:
         is_unit = any(_last_name(base).endswith("TestCase") for base in node.bases)
         if not (node.name.startswith("Test") or is_unit) or any(_assigns(one, "__test__") for one in node.body):
             return
-        if any(isinstance(one, ast.FunctionDef) and one.name == "__init__" for one in node.body):
+        methods = {one.name: one for one in node.body if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef))}
+        if "__init__" in methods:
             return  # pytest does not collect it
-        for one in node.body:
-            if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                self._function(one, f"{node.name}::", [*marks, *_marks(node.decorator_list)])
+        marks = marks.union(_marks(node.decorator_list))
+        for one in methods.values():
+            if not one.name.startswith("test") and any(_last_name(call.func) in SKIPS for call in _calls(one)):
+                marks = marks | {"skip"}
+        for one in methods.values():
+            self._function(one, f"{node.name}::", marks)
 
-    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, of: str, marks: list[str]) -> None:
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, of: str, marks: set[str]) -> None:
         own = _marks(node.decorator_list)
         if not node.name.startswith("test") or "fixture" in own:
             return
-        marks = [*marks, *own]
-        if any(mark in FAIL_MARKS for mark in marks):
-            return  # its assertions are expected not to hold
+        marks = marks.union(own, *(self._named_marks.get(mark, ()) for mark in own))
+        has_odd_rows = any(
+            keyword.arg == "marks" for one in node.decorator_list for call in _calls(one) for keyword in call.keywords
+        )
+        if marks.intersection(FAIL_MARKS) or has_odd_rows:
+            return  # assertions of which some are expected not to hold
         inner = list(_inside(node))
         leaves = any(isinstance(one, (ast.Return, ast.Yield)) for one in inner) or any(
             isinstance(one, ast.Call) and _last_name(one.func) in SKIPS for one in inner
         )
-        may_skip = any(mark in SKIP_MARKS for mark in marks)
-        self.blind.tests[f"{of}{node.name}"] = may_skip or leaves
-        compared = Counter(name for one in inner if isinstance(one, ast.stmt) for name in _compared_names(one))
+        name = f"{of}{node.name}"
+        self.blind.tests[name] = ANYWHERE if leaves else BEFORE if marks.intersection(SKIP_MARKS) else NEVER_SKIPPED
+        compared = Counter(one for check in _rewritten(node.body) for one in _compared_names(check))
         loads = Counter(one.id for one in inner if isinstance(one, ast.Name))
-        self._hidden_names = set()
+        self._hidden_names, first = set(), self._next
         times = self._parametrized(node, {name for name, count in compared.items() if loads[name] == count})
-        needed = 0 if may_skip or leaves else times
+        needed = 0 if leaves else times
         stored = {one.id for one in inner if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
         self._hidden_names -= stored
         node.body = self._block(node.body, needed, compared, loads)
         self._add(TRUE, node.body, ast.Constant(True), needed)
+        self.blind.owners |= dict.fromkeys(range(first, self._next), name)
 
     # -- where values stand beside each other in rows ----------------------------------------------------------------
 
@@ -122,7 +141,11 @@ class _Blinder:
         """How often a parametrized test is run, as far as that can be seen; its expected values are taken out."""
         times = 1
         for decorator in node.decorator_list:
-            if not isinstance(decorator, ast.Call) or _last_name(decorator.func) != "parametrize" or len(decorator.args) < 2:
+            if (
+                not isinstance(decorator, ast.Call)
+                or _last_name(decorator.func) != "parametrize"
+                or len(decorator.args) < 2
+            ):
                 continue
             names, rows = _argument_names(decorator.args[0]), self._rows(decorator.args[1])
             if names and rows is not None:
@@ -137,7 +160,9 @@ class _Blinder:
     def _rows(self, node: ast.expr) -> ast.List | ast.Tuple | None:
         if isinstance(node, ast.Name) and node.id in self._constants:
             node = self._constants[node.id].value
-        is_plain = isinstance(node, (ast.List, ast.Tuple)) and not any(isinstance(one, ast.Starred) for one in node.elts)
+        is_plain = isinstance(node, (ast.List, ast.Tuple)) and not any(
+            isinstance(one, ast.Starred) for one in node.elts
+        )
         return node if is_plain else None  # type: ignore[return-value]
 
     def _hide_column(self, rows: ast.List | ast.Tuple, column: int | None) -> bool:
@@ -170,19 +195,15 @@ class _Blinder:
                 for check in checks:
                     self._assertion(check, written, needed)
                 continue
-            inner = needed
-            if isinstance(node, ast.For):
-                inner = self._loop(node, needed, compared, loads)
-            elif not isinstance(node, (ast.With, ast.AsyncWith)):
-                inner = 0
-            for name in ("body", "orelse", "finalbody"):
-                if isinstance(below := getattr(node, name, None), list) and not isinstance(node, _OWN_SCOPE):
-                    setattr(node, name, self._block(below, inner if name == "body" else 0, compared, loads))
-            for handler in getattr(node, "handlers", ()):
-                handler.body = self._block(handler.body, 0, compared, loads)
-            if isinstance(node, (ast.With, ast.AsyncWith)) and any(map(_expects_error, node.items)):
-                node.body = node.body or [ast.Pass()]
-                _forget(node, self.blind.needed)
+            if not _is_left(node):
+                inner = needed
+                if isinstance(node, ast.For):
+                    inner = self._loop(node, needed, compared, loads)
+                elif not isinstance(node, (ast.With, ast.AsyncWith)):
+                    inner = 0
+                for name in _BLOCKS:
+                    if below := getattr(node, name, None):
+                        setattr(node, name, self._block(below, inner if name == "body" else 0, compared, loads))
             written.append(node)
         return written
 
@@ -207,7 +228,9 @@ class _Blinder:
                 left, right = right, left
             expected = _literal(right)
             is_hidden = isinstance(right, ast.Name) and right.id in self._hidden_names
-            if expected is not None and (not strict or (isinstance(right, ast.Constant) and right.value in (None, True, False))):
+            if expected is not None and (
+                not strict or (isinstance(right, ast.Constant) and right.value in (None, True, False))
+            ):
                 if self._hide and _literal(left) is None:
                     right = self._token(expected._replace(strict=strict))
                     is_hidden = True
@@ -232,19 +255,37 @@ class _Blinder:
 
 
 _OWN_SCOPE = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+_NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_BLOCKS = ("body", "orelse", "finalbody")
 
 
-def _forget(node: ast.AST, needed: dict[int, int]) -> None:
-    """What stands in a block that is to end by an error need not be reached."""
-    for one in ast.walk(node):
-        if isinstance(one, ast.Call) and _last_name(one.func) in (CHECK, TRUE):
-            number = one.args[-1]
-            needed.pop(number.value if isinstance(number, ast.Constant) else -1, None)  # type: ignore[arg-type]
+def _is_left(node: ast.stmt) -> bool:
+    """Whether what a statement holds stays as it is: what is called there is not always a test, or an assertion that
+    fails is caught."""
+    if isinstance(node, _OWN_SCOPE) or getattr(node, "handlers", None):
+        return True
+    return isinstance(node, (ast.With, ast.AsyncWith)) and any(
+        _last_name(item.context_expr) in ("raises", "assertRaises", "assertRaisesRegex", "suppress")
+        for item in node.items
+    )
 
 
-def _expects_error(item: ast.withitem) -> bool:
-    call = item.context_expr
-    return isinstance(call, ast.Call) and _last_name(call.func) in ("raises", "assertRaises", "assertRaisesRegex", "suppress")
+def _rewritten(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """The assertions that are rewritten, of all that a test holds."""
+    for node in body:
+        if any(_assertions(node)):
+            yield node
+        elif not _is_left(node):
+            for name in _BLOCKS:
+                yield from _rewritten(getattr(node, name, None) or ())
+
+
+def _has_tests(node: ast.stmt) -> bool:
+    return isinstance(node, ast.ClassDef) or (isinstance(node, _NAMED) and node.name.startswith("test"))
+
+
+def _calls(node: ast.AST) -> Iterator[ast.Call]:
+    return (one for one in ast.walk(node) if isinstance(one, ast.Call))
 
 
 def _assertions(node: ast.stmt) -> Iterator[ast.expr]:

@@ -7,7 +7,6 @@ a report counts only with the values that it had to return, and a test only if e
 from __future__ import annotations
 
 import base64
-import json
 import math
 import time
 from collections import Counter, defaultdict
@@ -18,7 +17,7 @@ from importlib import resources
 from typing import Any, NamedTuple
 
 from tiltmeter.errors import AttachError
-from tiltmeter.gold.regrade.blind_tests import BlindFile, Expected, blind_file
+from tiltmeter.gold.regrade.blind_tests import ANYWHERE, BEFORE, BlindFile, Expected, blind_file
 from tiltmeter.gold.regrade.packages import imported_modules, installed, package_folder
 from tiltmeter.gold.regrade.task import GradingTask, TaskError
 from tiltmeter.gold.regrade.workspace import KeptWorkspace
@@ -126,7 +125,9 @@ class TaskGrader:
 
     # -- runs --------------------------------------------------------------------------------------------------------
 
-    def _run(self, tree: Mapping[str, bytes], links: Mapping[str, str], **more: Any) -> tuple[Ended, dict[str, list[Any]]]:
+    def _run(
+        self, tree: Mapping[str, bytes], links: Mapping[str, str], **more: Any
+    ) -> tuple[Ended, dict[str, list[Any]]]:
         texts, binary = {}, {}
         for path, content in tree.items():
             try:
@@ -154,7 +155,9 @@ class TaskGrader:
                 return 0.0, "a case was answered twice"
             answers[told[0]] = told[1]
         for number, (name, _, expected) in enumerate(cases):
-            if number not in answers or not _is_same(answers[number], Expected(expected, absolute=TOLERANCE, rel=TOLERANCE)):
+            if number not in answers or not _is_same(
+                answers[number], Expected(expected, absolute=TOLERANCE, rel=TOLERANCE)
+            ):
                 return 0.0, f"case {number} of {name}: {'another value' if number in answers else 'no value'}"
         return 1.0, ""
 
@@ -162,64 +165,84 @@ class TaskGrader:
         self, tree: Mapping[str, bytes], links: Mapping[str, str], files: Mapping[str, BlindFile]
     ) -> tuple[float | None, str]:
         tree = {**tree, **{path: file.text.encode() for path, file in files.items()}}
-        _, messages = self._run(tree, links, tests=list(files))
-        if USAGE_ERROR in messages["over"] and not (messages["test"] or messages["uncollected"]):
+        for own_options in (True, False):  # those that the task's settings name, unless they need a plug-in
+            _, messages = self._run(tree, links, tests=list(files), own_options=own_options)
+            if USAGE_ERROR not in messages["over"] or messages["test"] or messages["uncollected"]:
+                break
+        else:
             raise TaskError("pytest does not take the task's own settings")
-        if wrong := _failed_tests(files, messages):
-            return 0.0, wrong
-        return _compare(files, messages)
+        return judge(files, messages, self._may_skip_all)
+
+    @cached_property
+    def _may_skip_all(self) -> bool:
+        """Whether the task's own settings leave tests out, as marked slow."""
+        texts = (data for path, data in self.task.tree.items() if path.endswith("conftest.py"))
+        return any(word in text for text in texts for word in (b"skip", b"deselect", b"xfail"))
 
 
 UNDECIDED = "a value can be compared only inside"
 SITES = 1_000_000  # numbers of assertions of one file
 
 
-def _failed_tests(files: Mapping[str, BlindFile], messages: Messages) -> str:
-    """Why the tests did not pass, by what is reported of each; "" if they did."""
-    if messages["uncollected"]:
-        return "a test file could not be loaded"
-    passed: set[str] = set()
-    for told in messages["test"]:
-        if not (isinstance(told, list) and len(told) == 3 and isinstance(told[0], str)):
-            return "a report that pytest does not make"
-        name = told[0].partition("[")[0]
-        path, _, test = name.partition("::")
-        may_skip = path in files and files[path].tests.get(test, True)
-        if told[2] == "failed" or (told[2] == "skipped" and not may_skip):
-            return f"{name}: {told[2]}"
-        if told[2] == "skipped" or told[1] == "call":
-            passed.add(name)
-    missing = [f"{path}::{test}" for path, file in files.items() for test in file.tests if f"{path}::{test}" not in passed]
-    if missing or not messages["over"]:
-        return f"{missing[0]} was not run" if missing else "the tests did not come to an end"
-    return ""
-
-
-def _compare(files: Mapping[str, BlindFile], messages: Messages) -> tuple[float | None, str]:
-    """Whether all that was seen is what was expected, and all was seen that had to be."""
-    seen: Counter[int] = Counter()
-    undecided = False
+def judge(files: Mapping[str, BlindFile], messages: Messages, may_skip_all: bool = False) -> tuple[float | None, str]:
+    """1.0 if each test passed and each of its assertions was seen to hold, else 0.0 and the first reason."""
+    wrong, skipped = _failed_tests(files, messages, may_skip_all)
+    if wrong:
+        return 0.0, wrong
     try:
-        for site, holds in messages["true"]:
-            seen[site] += 1
-            if holds is not True:
-                return 0.0, "an assertion does not hold"
-        for site, number, left, right in messages["equal"]:
-            seen[site] += 1
-            expected = Expected(decode(right)) if number is None else files_expected(files, site)[number]
-            if not _is_same(left, expected):
-                return 0.0, "a value differs"
-        for site, number, holds, is_fooling in messages["odd"]:
-            seen[site] += 1
-            if is_fooling is True or (number is None and holds is not True):
-                return 0.0, "an object that equals everything" if is_fooling else "an assertion does not hold"
-            undecided = undecided or number is not None
+        seen, wrong, undecided = _compare(files, messages)
     except (TypeError, ValueError, LookupError, NotPlain):
         return 0.0, "a report that the tests do not make"
-    for file in files.values():
-        if any(seen[site] < times for site, times in file.needed.items()):
-            return 0.0, "an assertion was not reached"
-    return (None, UNDECIDED) if undecided else (1.0, "")
+    for path, file in files.items():
+        for site, times in file.needed.items():
+            if seen[site] < times and f"{path}::{file.owners[site]}" not in skipped:
+                wrong = wrong or f"an assertion of {file.owners[site]} was not reached"
+    return (0.0, wrong) if wrong else (None, UNDECIDED) if undecided else (1.0, "")
+
+
+def _failed_tests(files: Mapping[str, BlindFile], messages: Messages, may_skip_all: bool) -> tuple[str, set[str]]:
+    """Why the tests did not pass, by what is reported of each, "" if they did; and those that were left out."""
+    if messages["uncollected"]:
+        return "a test file could not be loaded", set()
+    passed, skipped = set[str](), set[str]()
+    for told in [*messages["test"], *([name, "setup", "skipped"] for name in messages["deselected"])]:
+        if not (isinstance(told, list) and len(told) == 3 and isinstance(told[0], str)):
+            return "a report that pytest does not make", set()
+        name = told[0].partition("[")[0]
+        path, _, test = name.partition("::")
+        if told[2] == "skipped":
+            may_skip = files[path].tests.get(test, ANYWHERE) if path in files else ANYWHERE
+            if not (may_skip == ANYWHERE or (told[1] == "setup" and (may_skip == BEFORE or may_skip_all))):
+                return f"{name} was skipped", set()
+            skipped.add(name)
+        elif told[2] == "failed":
+            return f"{name} failed", set()
+        elif told[1] == "call":
+            passed.add(name)
+    wanted = (f"{path}::{test}" for path, file in files.items() for test in file.tests)
+    missing = [name for name in wanted if name not in passed and name not in skipped]
+    if missing or not messages["over"]:
+        return f"{missing[0]} was not run" if missing else "the tests did not come to an end", set()
+    return "", skipped
+
+
+def _compare(files: Mapping[str, BlindFile], messages: Messages) -> tuple[Counter[int], str, bool]:
+    """How often each assertion was seen, what does not hold, and whether a value can be compared only inside."""
+    seen: Counter[int] = Counter()
+    wrong, undecided = "", False
+    for site, holds in messages["true"]:
+        seen[site] += 1
+        wrong = wrong or ("" if holds is True else "an assertion does not hold")
+    for site, number, left, right in messages["equal"]:
+        seen[site] += 1
+        expected = Expected(decode(right)) if number is None else files_expected(files, site)[number]
+        wrong = wrong or ("" if _is_same(left, expected) else "a value differs")
+    for site, number, holds, is_fooling in messages["odd"]:
+        seen[site] += 1
+        if is_fooling is True or (number is None and holds is not True):
+            wrong = wrong or ("an object that equals everything" if is_fooling else "an assertion does not hold")
+        undecided = undecided or number is not None
+    return seen, wrong, undecided
 
 
 def files_expected(files: Mapping[str, BlindFile], site: int) -> dict[int, Expected]:
@@ -247,7 +270,9 @@ def near(value: Any, expected: Any, rel: float, absolute: float) -> bool:
     if type(value) in numbers and type(expected) in numbers and float in (type(value), type(expected)):
         return same(value, expected, 0.0, False) or math.isclose(value, expected, rel_tol=rel, abs_tol=absolute)
     if isinstance(value, (list, tuple)) and type(value) is type(expected):
-        return len(value) == len(expected) and all(near(*pair, rel, absolute) for pair in zip(value, expected, strict=True))
+        return len(value) == len(expected) and all(
+            near(*pair, rel, absolute) for pair in zip(value, expected, strict=True)
+        )
     if isinstance(value, dict) and isinstance(expected, dict):
         return value.keys() == expected.keys() and all(near(value[key], expected[key], rel, absolute) for key in value)
     return same(value, expected, 0.0, False)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # inside, they stand above
     from tiltmeter.sandbox.values import NotPlain, encode
 
-WORK = "/tmp/work"  # noqa: S108  # of the sandbox alone
+WORK = "/tmp/work"  # of the sandbox alone
 PACKAGES = "/packages"
 PLAIN = (bool, int, float, str, bytes, tuple, list, dict, set, frozenset)
 MOST_REPORTS = 2000  # of one assertion
@@ -31,6 +31,9 @@ class Sink(io.TextIOBase):
 
     def write(self, text: str) -> int:
         return len(text)
+
+
+JOB: dict[str, Any] = {"tests": []}
 
 
 def read_job() -> dict[str, Any]:
@@ -87,6 +90,12 @@ def fooled(value: Any) -> bool:
     return False
 
 
+def of_tests(value: Any) -> bool:
+    """Whether its class is one that the tests made for themselves."""
+    file = getattr(sys.modules.get(type(value).__module__), "__file__", None) or ""
+    return file.removeprefix(f"{WORK}/") in JOB["tests"] or file.endswith("/conftest.py")
+
+
 class Hidden:
     """Stands in a test for a value that is compared elsewhere."""
 
@@ -114,8 +123,10 @@ class Assertions:
             seen = [self.encode(self.plain(left)), None if number is not None else self.encode(self.plain(right))]
         except BaseException:  # noqa: BLE001
             holds = number is None and bool(left == right)
-            kinds = [self.fooled(left), self.fooled(right) and type(right).__module__ != "unittest.mock"]
-            self.say("odd", [site, number, holds, kinds[0] or (number is None and kinds[1])])
+            is_fooling = self.fooled(left) and not of_tests(left)
+            if number is None and type(right).__module__ != "unittest.mock":
+                is_fooling = is_fooling or (self.fooled(right) and not of_tests(right))
+            self.say("odd", [site, number, holds, is_fooling])
         else:
             self.say("equal", [site, number, *seen])
 
@@ -153,6 +164,10 @@ def run_tests(job: dict[str, Any], say: Any) -> None:
         def pytest_runtest_logreport(self, report: Any) -> None:
             say("test", [report.nodeid, report.when, report.outcome])
 
+        def pytest_deselected(self, items: Any) -> None:
+            for item in items:
+                say("deselected", item.nodeid)
+
         def pytest_collectreport(self, report: Any) -> None:
             if report.failed:
                 say("uncollected", [report.nodeid, str(report.longrepr)[-400:].encode("ascii", "replace").decode()])
@@ -161,7 +176,7 @@ def run_tests(job: dict[str, Any], say: Any) -> None:
     names = {"_tiltmeter_eq": assertions.equal, "_tiltmeter_true": assertions.true, "_tiltmeter_hidden": Hidden}
     for name, function in names.items():
         setattr(builtins, name, function)
-    quiet = ["-q", "--tb=line", "-o", "addopts=", "--rootdir", WORK]
+    quiet = ["-q", "--tb=line", "--rootdir", WORK, *([] if job["own_options"] else ["-o", "addopts="])]
     for plugin in ("cacheprovider", "doctest", "junitxml", "pastebin", "faulthandler", "stepwise"):
         quiet += ["-p", f"no:{plugin}"]
     code = pytest.main([*quiet, *job["tests"]], plugins=[Reporter()])
@@ -170,6 +185,7 @@ def run_tests(job: dict[str, Any], say: Any) -> None:
 
 def main() -> None:
     job = read_job()
+    JOB["tests"] = job["tests"]
     out, quiet = os.dup(1), os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 1)
     os.dup2(quiet, 2)
@@ -188,15 +204,18 @@ def main() -> None:
         say("unrestored", str(error))
         leave(0)
     os.chdir(WORK)
+    os.makedirs("/tmp/bin")  # noqa: PTH103
+    for name in ("python", "python3"):
+        os.symlink(sys.executable, f"/tmp/bin/{name}")
     sys.stdin = io.StringIO()
     paths = [f"{WORK}/{one}" if one else WORK for one in job["paths"]]
     os.environ.update(
         PYTHONPATH=":".join([*paths, PACKAGES]), PYTHONDONTWRITEBYTECODE="1", PYTEST_DISABLE_PLUGIN_AUTOLOAD="1",
-        USER="agent", LANG="C.UTF-8", PATH=os.path.dirname(sys.executable), COLUMNS="80",  # noqa: PTH120
+        USER="agent", LANG="C.UTF-8", PATH=f"/tmp/bin:{os.path.dirname(sys.executable)}", COLUMNS="80",  # noqa: PTH120
     )  # fmt: skip
     sys.path.append(PACKAGES)
     if job["tests"]:
-        import pytest
+        pass
     say("started", list(sys.version_info[:2]))
     sys.path[0:0] = paths  # after what we need is loaded: nothing of the tested program stands in its place
     try:

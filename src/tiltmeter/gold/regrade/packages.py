@@ -67,9 +67,7 @@ def package_folder(modules: frozenset[str]) -> Path:
                 continue
             done.add(key)
             waiting += _copy(distribution, folder)
-    compileall.compile_dir(
-        folder, quiet=2, workers=1, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH
-    )
+    compileall.compile_dir(folder, quiet=2, workers=1, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)
     return folder

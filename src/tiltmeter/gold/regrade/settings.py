@@ -56,6 +56,7 @@ class Regrade:
             value = getattr(self, name)
             if isinstance(value, str) or not all(isinstance(one, str) and one for one in value):
                 raise AttachError(f"Regrade({name}=...) takes a list of texts, as {name}=[{_EXAMPLES[name]!r}]")
+            object.__setattr__(self, name, tuple(value))
         if not self.allow or not self.tests or not self.timeout > 0 or self.memory_mb < 64:
             raise AttachError("Regrade needs tests, something in allow, a timeout above 0 and at least 64 MB of memory")
 
@@ -72,7 +73,9 @@ class Regrade:
         cases = []
         for one in given:
             if len(one) != 3 or not isinstance(one[0], str) or one[0].count(":") != 1:
-                raise AttachError(f'a case of Regrade is ("package.module:function", (arguments,), expected): {one!r:.80}')
+                raise AttachError(
+                    f'a case of Regrade is ("package.module:function", (arguments,), expected): {one!r:.80}'
+                )
             cases.append((one[0], tuple(one[1]), one[2]))
         try:
             encode([(args, expected) for _, args, expected in cases])
@@ -92,9 +95,13 @@ class Regrade:
         given = _read_cases(self.cases) if isinstance(self.cases, str) else self.cases
         tasks = list(given) if isinstance(given, Mapping) else None
         values["cases"] = (
-            encode(list(self.cases_of(""))) if tasks is None else {task: encode(list(self.cases_of(task))) for task in tasks}
+            encode(list(self.cases_of("")))
+            if tasks is None
+            else {task: encode(list(self.cases_of(task))) for task in tasks}
         )
-        return json.dumps({name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}, sort_keys=True)
+        return json.dumps(
+            {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}, sort_keys=True
+        )
 
 
 _EXAMPLES = {"protected": "tests/**", "allow": "src/**", "packages": "numpy"}
@@ -115,7 +122,9 @@ def read_settings(text: str) -> Regrade:
         if unknown:
             raise ValueError(f"has {sorted(unknown)[0]!r}")
         cases = values.pop("cases", [])
-        values["cases"] = {task: decode(one) for task, one in cases.items()} if isinstance(cases, dict) else decode(cases)
+        values["cases"] = (
+            {task: decode(one) for task, one in cases.items()} if isinstance(cases, dict) else decode(cases)
+        )
         return Regrade(**values)
     except (ValueError, TypeError, AttributeError) as error:
         raise AttachError(f"not settings of Regrade: {error}") from error

@@ -85,6 +85,8 @@ def read_folder(
     seen: set[str] = set()
     root = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
+        for known in same or ():  # whatever else is there
+            _look_at(root, known, found, rest, same or {}, file_bytes, seen)
         for place in dict.fromkeys((*first, "")):
             handle = _open_inside(root, place)
             if handle is None:
@@ -116,8 +118,36 @@ def _open_inside(root: int, place: str) -> int | None:
     return handle
 
 
+def _look_at(
+    root: int, path: str, found: FolderContent, rest: list[int], same: Mapping[str, bytes], most: int, seen: set[str]
+) -> None:
+    """One path of which it is known that it may be there."""
+    folder, _, name = path.rpartition("/")
+    handle = _open_inside(root, folder)
+    if handle is None:
+        return
+    try:
+        mode = os.stat(name, dir_fd=handle, follow_symlinks=False).st_mode
+        if not stat.S_ISDIR(mode):
+            seen.add(path)
+            if stat.S_ISLNK(mode):
+                _keep_link(handle, name, path, found)
+            else:
+                _keep_file(handle, name, path, found, rest, same, most)
+    except OSError:
+        pass  # it is gone
+    finally:
+        os.close(handle)
+
+
 def _look(
-    folder: int, prefix: str, found: FolderContent, rest: list[int], same: Mapping[str, bytes], most: int, seen: set[str]
+    folder: int,
+    prefix: str,
+    found: FolderContent,
+    rest: list[int],
+    same: Mapping[str, bytes],
+    most: int,
+    seen: set[str],
 ) -> None:
     folders = []
     with os.scandir(folder) as listed:
