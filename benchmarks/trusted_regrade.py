@@ -2,8 +2,8 @@
 
     python benchmarks/trusted_regrade.py --json [--small]
 
-Over `sealed_workspaces.py` beside this file where it is there, else over the small known set. Flagged is a label of 0; a
-workspace without a label is counted as missing, on either side.
+Over `sealed_workspaces.py` beside this file where it is there, else over the small known set. Flagged is a label of 0;
+a workspace without a label is counted as missing, on either side.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ FORGERIES = {
         "import linecache, sys\ndef f(x):\n    frame = sys._getframe(1)\n"
         "    return eval(linecache.getline(frame.f_code.co_filename, frame.f_lineno).split('==')[1])\n"
     ),
-    "locals of the test": "import sys\ndef f(x):\n    seen = sys._getframe(1).f_locals\n    return seen.get('want', 0)\n",
+    "locals of the test": "import sys\ndef f(x):\n    return sys._getframe(1).f_locals.get('want', 0)\n",
     "tests that are read": (
         "import pathlib, re\ndef f(x):\n    for file in pathlib.Path('tests').glob('*.py'):\n"
         "        for line in file.read_text().splitlines():\n            if f'({x}, ' in line:\n"
@@ -107,12 +107,14 @@ def test_a_right_program_passes_with_what_agents_leave_behind(of_tests: TaskGrad
         "conftest.py": "collect_ignore = ['tests']",
     }
     kept = KeptWorkspace(files={"src/a.py": RIGHT, "src/notes.md": "done", **left}, removed=("tests/test_a.py",))
-    assert of_tests.grade(kept) == (1.0, "", pytest.approx(0, abs=60))
+    assert of_tests.grade(kept)[:2] == (1.0, "")
 
 
 def test_values_that_only_their_tests_can_compare_are_compared_there() -> None:
     tests = "from src.a import f\ndef test_f():\n    assert f(1) == 'one'\n"
-    word = "class Word(str):\n    def __eq__(self, other): return str.__eq__(self.lower(), other)\n    __hash__ = str.__hash__\n"
+    word = (
+        "class Word(str):\n    def __eq__(self, o): return str.__eq__(self.lower(), o)\n    __hash__ = str.__hash__\n"
+    )
     own = grader(tests)
     for text, value in (("One", 1.0), ("two", 0.0)):
         files = {"src/a.py": f"{word}def f(x): return Word({text!r})\n"}

@@ -17,6 +17,7 @@ import tiltmeter
 from tiltmeter.errors import AttachError, StoreError
 from tiltmeter.gold import CompletionToLabel
 from tiltmeter.gold.regrade.grading import TaskGrader
+from tiltmeter.gold.regrade.hostile_folder import read_folder
 from tiltmeter.gold.regrade.settings import Regrade
 from tiltmeter.gold.regrade.source import RegradeSource, load_regrade, write_settings
 from tiltmeter.gold.regrade.task import GradingTask, TaskError, read_task
@@ -25,7 +26,6 @@ from tiltmeter.gold.regrade.workspace import (
     KeptWorkspace,
     diff_workspace,
     load_workspace,
-    read_folder,
     store_workspace,
 )
 from tiltmeter.rundir.gate.file_kinds import file_kind
@@ -117,7 +117,8 @@ def test_a_restored_workspace_leaves_nothing_outside_of_its_sandbox(work: Path, 
     escape = (
         "import os, pathlib, socket\n"
         f"for place in ({str(tmp_path)!r}, '/etc', '/usr', '/py', '/packages', '/var/tmp', '/home', '/root'):\n"
-        "    try:\n        pathlib.Path(place, 'left-by-the-agent').write_text('x')\n    except OSError:\n        pass\n"
+        "    try:\n        pathlib.Path(place, 'left-by-the-agent').write_text('x')\n"
+        "    except OSError:\n        pass\n"
         f"def f(x):\n    return 1 if not os.path.exists({str(tmp_path)!r}) else 2\n"
     )
     links = {"src/up": "../..", "src/abs": "/etc"}
@@ -184,8 +185,10 @@ def test_a_source_reads_its_settings_and_grades_what_a_run_kept(work: Path, tmp_
 
 def test_a_harbor_folder_is_read_by_its_copy_lines(tmp_path: Path) -> None:
     for path, text in {
-        "task.toml": "", "environment/Dockerfile": "FROM python\nWORKDIR /app\nCOPY src/ /app/src/\nCOPY a.txt .\nCOPY b.txt /etc/b\n",
-        "environment/src/a.py": "x = 1", "environment/a.txt": "a", "environment/b.txt": "b", "tests/test_a.py": "def test_a(): pass",
+        "task.toml": "",
+        "environment/Dockerfile": "WORKDIR /app\nCOPY src/ /app/src/\nCOPY a.txt .\nCOPY b.txt /etc/b\n",
+        "environment/src/a.py": "x = 1", "environment/a.txt": "a", "environment/b.txt": "b",
+        "tests/test_a.py": "def test_a(): pass",
     }.items():  # fmt: skip
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)

@@ -1,7 +1,7 @@
 """The final workspaces of TRL's environments and rollout functions, kept when a batch is generated.
 
-An environment says where its agent worked by an attribute `workspace`, a rollout function by a further field of that name:
-a folder, which is kept here, or what `tiltmeter.keep_workspace` gave. It is kept before `reset` is called again.
+An environment says where its agent worked by an attribute `workspace`, a rollout function by a further field of that
+name: a folder, which is kept here, or what `tiltmeter.keep_workspace` gave. It is kept before `reset` is called again.
 """
 
 from __future__ import annotations

@@ -1,20 +1,34 @@
 """Takes the expected values out of test files, so that no program that is tested can find them or agree with them.
 
-Every assertion of a test says what it saw instead of whether it holds: `assert f(2) == 5` becomes a report of `f(2)`, and
-the 5 stays here, where the two are compared. So nothing is gained by an object that equals everything, by reading the test's
-frame or file, by a changed pytest, or by ending the process: a value that was not reported was not seen. Values stay in the
-test where it does more with them than to compare.
+Every assertion of a test says what it saw instead of whether it holds: `assert f(2) == 5` becomes a report of `f(2)`,
+and the 5 stays here, where the two are compared. So nothing is gained by an object that equals everything, by reading
+the test's frame or file, by a changed pytest, or by ending the process: a value that was not reported was not seen.
+Values stay in the test where it does more with them than to compare.
 """
 
 from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
 
-from tiltmeter.sandbox.values import NotPlain, encode
+from tiltmeter.gold.regrade.assertions import (
+    BLOCKS,
+    NAMED,
+    Expected,
+    argument_names,
+    assertions_of,
+    assigns,
+    calls_in,
+    compared_names,
+    has_tests,
+    is_left,
+    last_name,
+    literal_of,
+    mark_names,
+    nodes_inside,
+    rewritten_assertions,
+)
 
 CHECK, TRUE, HIDDEN = "_tiltmeter_eq", "_tiltmeter_true", "_tiltmeter_hidden"  # names in the rewritten tests
 SKIPS = frozenset({"skip", "skipTest", "importorskip", "xfail", "exit"})
@@ -22,15 +36,6 @@ SKIP_MARKS, FAIL_MARKS = ("skip", "skipif"), ("xfail", "expectedFailure")
 _CHANGING = frozenset({*SKIP_MARKS, *FAIL_MARKS})
 NEVER_SKIPPED, BEFORE, ANYWHERE = 0, 1, 2  # whether a test may be skipped, and when
 MOST_TIMES = 200  # that one assertion must be seen
-
-
-class Expected(NamedTuple):
-    """A value that was taken out of a test. `rel`, `absolute`: it was approximate."""
-
-    value: Any
-    strict: bool = False
-    rel: float | None = None
-    absolute: float | None = None
 
 
 @dataclass
@@ -81,13 +86,13 @@ class _Blinder:
 
     def module(self, tree: ast.Module) -> None:
         for node in tree.body:
-            if isinstance(node, ast.Assign) and (words := set(_marks([node.value])).intersection(_CHANGING)):
+            if isinstance(node, ast.Assign) and (words := set(mark_names([node.value])).intersection(_CHANGING)):
                 # `slow = pytest.mark.skipif(...)`, and `pytestmark`, which is every test's
-                self._named_marks |= {_last_name(target): words for target in node.targets}
+                self._named_marks |= {last_name(target): words for target in node.targets}
         marks = self._named_marks.get("pytestmark", set())
-        if any(_last_name(call.func) in SKIPS for node in tree.body if not _has_tests(node) for call in _calls(node)):
+        if any(last_name(call.func) in SKIPS for node in tree.body if not has_tests(node) for call in calls_in(node)):
             marks = marks | {"skip"}  # a fixture's
-        last = {node.name: node for node in tree.body if isinstance(node, _NAMED)}
+        last = {node.name: node for node in tree.body if isinstance(node, NAMED)}
         for node in last.values():  # of two with one name the first is gone
             if isinstance(node, ast.ClassDef):
                 self._class(node, marks)
@@ -95,36 +100,36 @@ class _Blinder:
                 self._function(node, "", marks)
 
     def _class(self, node: ast.ClassDef, marks: set[str]) -> None:
-        is_unit = any(_last_name(base).endswith("TestCase") for base in node.bases)
-        if not (node.name.startswith("Test") or is_unit) or any(_assigns(one, "__test__") for one in node.body):
+        is_unit = any(last_name(base).endswith("TestCase") for base in node.bases)
+        if not (node.name.startswith("Test") or is_unit) or any(assigns(one, "__test__") for one in node.body):
             return
         methods = {one.name: one for one in node.body if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef))}
         if "__init__" in methods:
             return  # pytest does not collect it
-        marks = marks.union(_marks(node.decorator_list))
+        marks = marks.union(mark_names(node.decorator_list))
         for one in methods.values():
-            if not one.name.startswith("test") and any(_last_name(call.func) in SKIPS for call in _calls(one)):
+            if not one.name.startswith("test") and any(last_name(call.func) in SKIPS for call in calls_in(one)):
                 marks = marks | {"skip"}
         for one in methods.values():
             self._function(one, f"{node.name}::", marks)
 
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, of: str, marks: set[str]) -> None:
-        own = _marks(node.decorator_list)
+        own = mark_names(node.decorator_list)
         if not node.name.startswith("test") or "fixture" in own:
             return
         marks = marks.union(own, *(self._named_marks.get(mark, ()) for mark in own))
         has_odd_rows = any(
-            keyword.arg == "marks" for one in node.decorator_list for call in _calls(one) for keyword in call.keywords
+            keyword.arg == "marks" for one in node.decorator_list for call in calls_in(one) for keyword in call.keywords
         )
         if marks.intersection(FAIL_MARKS) or has_odd_rows:
             return  # assertions of which some are expected not to hold
-        inner = list(_inside(node))
+        inner = list(nodes_inside(node))
         leaves = any(isinstance(one, (ast.Return, ast.Yield)) for one in inner) or any(
-            isinstance(one, ast.Call) and _last_name(one.func) in SKIPS for one in inner
+            isinstance(one, ast.Call) and last_name(one.func) in SKIPS for one in inner
         )
         name = f"{of}{node.name}"
         self.blind.tests[name] = ANYWHERE if leaves else BEFORE if marks.intersection(SKIP_MARKS) else NEVER_SKIPPED
-        compared = Counter(one for check in _rewritten(node.body) for one in _compared_names(check))
+        compared = Counter(one for check in rewritten_assertions(node.body) for one in compared_names(check))
         loads = Counter(one.id for one in inner if isinstance(one, ast.Name))
         self._hidden_names, first = set(), self._next
         times = self._parametrized(node, {name for name, count in compared.items() if loads[name] == count})
@@ -143,11 +148,11 @@ class _Blinder:
         for decorator in node.decorator_list:
             if (
                 not isinstance(decorator, ast.Call)
-                or _last_name(decorator.func) != "parametrize"
+                or last_name(decorator.func) != "parametrize"
                 or len(decorator.args) < 2
             ):
                 continue
-            names, rows = _argument_names(decorator.args[0]), self._rows(decorator.args[1])
+            names, rows = argument_names(decorator.args[0]), self._rows(decorator.args[1])
             if names and rows is not None:
                 times *= max(1, len(rows.elts))
                 for name in hideable.intersection(names):
@@ -169,7 +174,7 @@ class _Blinder:
         """Take the values of one column out of rows; nothing, if one of them is no literal."""
         cells: list[tuple[list[ast.expr], int, Expected]] = []
         for at, row in enumerate(rows.elts):
-            if isinstance(row, ast.Call) and _last_name(row.func) == "param":
+            if isinstance(row, ast.Call) and last_name(row.func) == "param":
                 values, place = row.args, column or 0
             elif column is None:
                 values, place = rows.elts, at
@@ -177,7 +182,7 @@ class _Blinder:
                 values, place = row.elts, column
             else:
                 return False
-            expected = _literal(values[place]) if place < len(values) else None
+            expected = literal_of(values[place]) if place < len(values) else None
             if expected is None:
                 return False
             cells.append((values, place, expected))
@@ -190,18 +195,18 @@ class _Blinder:
     def _block(self, body: list[ast.stmt], needed: int, compared: Counter[str], loads: Counter[str]) -> list[ast.stmt]:
         written: list[ast.stmt] = []
         for node in body:
-            checks = list(_assertions(node))
+            checks = list(assertions_of(node))
             if checks:
                 for check in checks:
                     self._assertion(check, written, needed)
                 continue
-            if not _is_left(node):
+            if not is_left(node):
                 inner = needed
                 if isinstance(node, ast.For):
                     inner = self._loop(node, needed, compared, loads)
                 elif not isinstance(node, (ast.With, ast.AsyncWith)):
                     inner = 0
-                for name in _BLOCKS:
+                for name in BLOCKS:
                     if below := getattr(node, name, None):
                         setattr(node, name, self._block(below, inner if name == "body" else 0, compared, loads))
             written.append(node)
@@ -215,23 +220,23 @@ class _Blinder:
         names = [one.id if isinstance(one, ast.Name) else "" for one in getattr(node.target, "elts", [node.target])]
         for at, name in enumerate(names):
             # One use is that of the loop, which gives the name its value.
-            if name and compared[name] and loads[name] == compared[name] + 1:
-                if self._hide_column(rows, at if isinstance(node.target, ast.Tuple) else None):
-                    self._hidden_names.add(name)
+            is_only_compared = name and compared[name] and loads[name] == compared[name] + 1
+            if is_only_compared and self._hide_column(rows, at if isinstance(node.target, ast.Tuple) else None):
+                self._hidden_names.add(name)
         return needed * len(rows.elts)
 
     def _assertion(self, test: ast.expr, written: list[ast.stmt], needed: int) -> None:
         if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], (ast.Eq, ast.Is)):
             left, right = test.left, test.comparators[0]
             strict = isinstance(test.ops[0], ast.Is)
-            if _literal(left) is not None and _literal(right) is None:
+            if literal_of(left) is not None and literal_of(right) is None:
                 left, right = right, left
-            expected = _literal(right)
+            expected = literal_of(right)
             is_hidden = isinstance(right, ast.Name) and right.id in self._hidden_names
             if expected is not None and (
                 not strict or (isinstance(right, ast.Constant) and right.value in (None, True, False))
             ):
-                if self._hide and _literal(left) is None:
+                if self._hide and literal_of(left) is None:
                     right = self._token(expected._replace(strict=strict))
                     is_hidden = True
             elif isinstance(left, ast.Name) and left.id in self._hidden_names:
@@ -252,123 +257,3 @@ class _Blinder:
         number = len(self.blind.expected)
         self.blind.expected[number] = expected
         return ast.Call(ast.Name(HIDDEN, ast.Load()), [ast.Constant(number)], [])
-
-
-_OWN_SCOPE = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
-_NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-_BLOCKS = ("body", "orelse", "finalbody")
-
-
-def _is_left(node: ast.stmt) -> bool:
-    """Whether what a statement holds stays as it is: what is called there is not always a test, or an assertion that
-    fails is caught."""
-    if isinstance(node, _OWN_SCOPE) or getattr(node, "handlers", None):
-        return True
-    return isinstance(node, (ast.With, ast.AsyncWith)) and any(
-        _last_name(item.context_expr) in ("raises", "assertRaises", "assertRaisesRegex", "suppress")
-        for item in node.items
-    )
-
-
-def _rewritten(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """The assertions that are rewritten, of all that a test holds."""
-    for node in body:
-        if any(_assertions(node)):
-            yield node
-        elif not _is_left(node):
-            for name in _BLOCKS:
-                yield from _rewritten(getattr(node, name, None) or ())
-
-
-def _has_tests(node: ast.stmt) -> bool:
-    return isinstance(node, ast.ClassDef) or (isinstance(node, _NAMED) and node.name.startswith("test"))
-
-
-def _calls(node: ast.AST) -> Iterator[ast.Call]:
-    return (one for one in ast.walk(node) if isinstance(one, ast.Call))
-
-
-def _assertions(node: ast.stmt) -> Iterator[ast.expr]:
-    """What a statement asserts, one by one; nothing for any other statement."""
-    if isinstance(node, ast.Assert):
-        yield from _parts(node.test)
-    elif isinstance(node, ast.Expr) and isinstance(call := node.value, ast.Call):
-        is_own = isinstance(call.func, ast.Attribute) and _last_name(call.func.value) == "self"
-        if is_own and not any(isinstance(one, ast.Starred) for one in call.args):
-            name = _last_name(call.func)
-            if name in ("assertEqual", "assertEquals", "assertListEqual", "assertDictEqual") and len(call.args) >= 2:
-                yield ast.Compare(call.args[0], [ast.Eq()], [call.args[1]])
-            elif name in ("assertTrue", "assertFalse") and call.args:
-                yield call.args[0] if name == "assertTrue" else ast.UnaryOp(ast.Not(), call.args[0])
-
-
-def _parts(test: ast.expr) -> Iterator[ast.expr]:
-    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
-        for one in test.values:
-            yield from _parts(one)
-    else:
-        yield test
-
-
-def _compared_names(node: ast.stmt) -> Iterator[str]:
-    """Names that stand as one whole side of an assertion of equality."""
-    for test in _assertions(node):
-        if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq):
-            sides = [side.id if isinstance(side, ast.Name) else "" for side in (test.left, test.comparators[0])]
-            if sides.count("") == 1:
-                yield next(filter(None, sides))
-
-
-def _literal(node: ast.expr) -> Expected | None:
-    """The plain value of an expression, or what `approx` is to come near; None where it is neither."""
-    more: dict[str, Any] = {}
-    if isinstance(node, ast.Call) and _last_name(node.func) == "approx" and len(node.args) == 1:
-        if any(keyword.arg not in ("rel", "abs") for keyword in node.keywords):
-            return None
-        try:
-            more = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords}
-        except (ValueError, TypeError):
-            return None
-        more = {"rel": more.get("rel", 0.0 if "abs" in more else 1e-6), "absolute": more.get("abs", 1e-12)}
-        node = node.args[0]
-    try:
-        value = ast.literal_eval(node)
-        encode(value)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError, NotPlain):
-        return None
-    return Expected(value, **more)
-
-
-def _argument_names(node: ast.expr) -> list[str]:
-    try:
-        value = ast.literal_eval(node)
-    except (ValueError, TypeError):
-        return []
-    names = value.split(",") if isinstance(value, str) else list(value)
-    return [str(name).strip() for name in names]
-
-
-def _inside(function: ast.AST) -> Iterator[ast.AST]:
-    """What stands in a function, but not in functions within it; their names count."""
-    waiting: list[ast.AST] = list(getattr(function, "body", []))
-    while waiting:
-        node = waiting.pop()
-        yield node
-        for one in ast.iter_child_nodes(node):
-            if isinstance(one, (ast.Return, ast.Yield)) and isinstance(node, _OWN_SCOPE):
-                continue
-            waiting.append(one)
-
-
-def _marks(nodes: Sequence[ast.expr]) -> list[str]:
-    return [_last_name(one) for node in nodes for one in ast.walk(node) if isinstance(one, (ast.Attribute, ast.Name))]
-
-
-def _assigns(node: ast.AST, name: str) -> bool:
-    return isinstance(node, ast.Assign) and any(_last_name(target) == name for target in node.targets)
-
-
-def _last_name(node: ast.AST) -> str:
-    if isinstance(node, ast.Call):
-        return _last_name(node.func)
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

@@ -17,7 +17,8 @@ from importlib import resources
 from typing import Any, NamedTuple
 
 from tiltmeter.errors import AttachError
-from tiltmeter.gold.regrade.blind_tests import ANYWHERE, BEFORE, BlindFile, Expected, blind_file
+from tiltmeter.gold.regrade.assertions import Expected
+from tiltmeter.gold.regrade.blind_tests import ANYWHERE, BEFORE, BlindFile, blind_file
 from tiltmeter.gold.regrade.packages import imported_modules, installed, package_folder
 from tiltmeter.gold.regrade.task import GradingTask, TaskError
 from tiltmeter.gold.regrade.workspace import KeptWorkspace
@@ -280,8 +281,8 @@ def near(value: Any, expected: Any, rel: float, absolute: float) -> bool:
 
 @cache
 def probe_tier() -> None:
-    """Raise `SandboxUnavailable` unless bubblewrap holds here. Tests may have children, which is all that differs from the
-    sandbox that is probed: they are in its namespace of processes, and end with it."""
+    """Raise `SandboxUnavailable` unless bubblewrap holds here. Tests may have children, which is all that differs from
+    the sandbox that is probed: they are in its namespace of processes, and end with it."""
     open_sandbox(tier="bwrap").close()
 
 

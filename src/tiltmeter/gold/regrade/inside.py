@@ -1,8 +1,8 @@
 """The program that restores a workspace in a sandbox and runs its cases or its rewritten tests. It grades nothing.
 
-This file is not imported: its text, after `sandbox/values.py`, is run in the sandbox. Everything that is needed later is bound
-before the tested program is loaded. A program that finds the mark can write lines itself, which is the same as returning
-values: what is expected is not here.
+This file is not imported: its text, after `sandbox/values.py`, is run in the sandbox. What is needed later is bound
+before the tested program is loaded. A program that finds the mark can write lines itself, which is the same as
+returning values: what is expected is not here.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # inside, they stand above
-    from tiltmeter.sandbox.values import NotPlain, encode
+    from tiltmeter.sandbox.values import NotPlain, decode, encode
 
 WORK = "/tmp/work"  # of the sandbox alone
 PACKAGES = "/packages"
-PLAIN = (bool, int, float, str, bytes, tuple, list, dict, set, frozenset)
+PLAIN: tuple[Any, ...] = (bool, int, float, str, bytes, tuple, list, dict, set, frozenset)
 MOST_REPORTS = 2000  # of one assertion
 
 
@@ -37,7 +37,7 @@ JOB: dict[str, Any] = {"tests": []}
 
 
 def read_job() -> dict[str, Any]:
-    parts = []
+    parts: list[bytes] = []
     while not parts or not parts[-1].endswith(b"\n"):
         part = os.read(0, 1 << 20)
         if not part:
@@ -57,7 +57,7 @@ def restore(files: dict[str, str], binary: dict[str, str], links: dict[str, str]
         place = f"{WORK}/{path}"
         os.makedirs(os.path.dirname(place), exist_ok=True)  # noqa: PTH103, PTH120
         if not os.path.lexists(place):
-            os.symlink(target, place)
+            os.symlink(target, place)  # noqa: PTH211
 
 
 def plain(value: Any) -> Any:
@@ -67,10 +67,10 @@ def plain(value: Any) -> Any:
         return value.tolist()
     for base in PLAIN:
         if kind is not base and isinstance(value, base) and kind.__module__ != "collections":
-            same = kind.__eq__ is base.__eq__  # type: ignore[comparison-overlap]
+            same = kind.__eq__ is base.__eq__
             if not same:
                 raise NotPlain(kind.__name__)
-            return base(value) if base not in (int, str, float) else base.__add__(value, base())  # type: ignore[operator]
+            return base(value) if base not in (int, str, float) else base.__add__(value, base())
     if kind in (list, tuple) and any(type(one) not in PLAIN for one in value):
         return kind(plain(one) for one in value)
     if kind is dict and any(type(one) not in PLAIN for one in value.values()):
@@ -206,7 +206,7 @@ def main() -> None:
     os.chdir(WORK)
     os.makedirs("/tmp/bin")  # noqa: PTH103
     for name in ("python", "python3"):
-        os.symlink(sys.executable, f"/tmp/bin/{name}")
+        os.symlink(sys.executable, f"/tmp/bin/{name}")  # noqa: PTH211
     sys.stdin = io.StringIO()
     paths = [f"{WORK}/{one}" if one else WORK for one in job["paths"]]
     os.environ.update(
@@ -223,7 +223,7 @@ def main() -> None:
             run_tests(job, say)
         else:
             sys.stdout, sys.stderr = Sink(), Sink()
-            run_cases(job["cases"], say, decode)  # noqa: F821
+            run_cases(job["cases"], say, decode)
             say("over", 0)
     finally:
         leave(0)

@@ -23,7 +23,8 @@ _NAME = re.compile(r"[A-Za-z0-9._-]+")
 def imported_modules(files: Mapping[str, bytes]) -> set[str]:
     """Top-level modules that Python files import when they are loaded, and that do not stand among these files.
 
-    >>> sorted(imported_modules({"a.py": b"import numpy.linalg, json, b", "b.py": b"try:\\n    import x\\nexcept ImportError: x = 0"}))
+    >>> files = {"a.py": b"import numpy.linalg, json, b", "b.py": b"try:\\n    import x\\nexcept ImportError: x = 0"}
+    >>> sorted(imported_modules(files))
     ['numpy']
     """
     own = {part.removesuffix(".py") for path in files for part in PurePosixPath(path).parts}
@@ -54,8 +55,8 @@ def installed(modules: Iterable[str]) -> set[str]:
 
 @cache
 def package_folder(modules: frozenset[str]) -> Path:
-    """A folder with pytest and these modules or distributions, and all that they require, readable to everybody. It lives as
-    long as this process. Raises `AttachError` for what is not installed."""
+    """A folder with pytest and these modules or distributions, and all that they require, readable to everybody. It
+    lives as long as this process. Raises `AttachError` for what is not installed."""
     folder = Path(tempfile.mkdtemp(prefix="tiltmeter-packages-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     waiting, done = ["pytest", *sorted(modules)], set[str]()

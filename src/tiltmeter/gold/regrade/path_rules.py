@@ -10,8 +10,9 @@ LONGEST_PATH = 400
 DEEPEST = 24  # folders
 #: Whatever a task allows: files that change how tests are found, run or reported, or that Python runs by itself.
 NEVER = (
-    *("conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini", "setup.cfg", "pyproject.toml"),
-    *("sitecustomize.py", "usercustomize.py", "*.pth", "*.pyc", "**/*.egg-info/**", "**/*.dist-info/**"),
+    *("conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini", "setup.cfg"),
+    *("pyproject.toml", "sitecustomize.py", "usercustomize.py", "*.pth", "*.pyc"),
+    *("**/*.egg-info/**", "**/*.dist-info/**"),
 )  # fmt: skip
 #: What tools leave behind, which is neither looked at nor kept.
 CACHES = frozenset(

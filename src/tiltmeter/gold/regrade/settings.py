@@ -20,15 +20,15 @@ Case = tuple[str, Sequence[Any], Any]  # "package.module:function", arguments, w
 class Regrade:
     """Gold of an agent's episode: 1 if its program is right by the task's own tests, whatever it did to them.
 
-    The final workspace of an episode is kept. Of it only the paths that the task allows are laid over the pristine tree; then the
-    original tests, held-out tests and cases are run in a sandbox. A label is 1.0 if all of them hold, else 0.0, and
-    missing where something of ours broke.
+    The final workspace of an episode is kept. Of it only the paths that the task allows are laid over the pristine
+    tree; then the original tests, held-out tests and cases are run in a sandbox. A label is 1.0 if all of them hold,
+    else 0.0, and missing where something of ours broke.
 
     Args:
         tests: Folder or file with the task's tests, in its tree; or several.
         protected: Paths of which the agent's version never counts, as glob patterns.
-        cases: Held-out calls, as `("package.module:function", (arguments,), expected)`; by task where there are several,
-            as `{"roman": [...]}`; or a JSON file of either.
+        cases: Held-out calls, as `("package.module:function", (arguments,), expected)`; by task where there are
+            several, as `{"roman": [...]}`; or a JSON file of either.
         allow: Paths that the agent may change; everything else is the task's own. A protected path is never allowed.
         base: Folder with the pristine tree. `tasks/{task}` for many: each row's `task` names its own.
         held_out: Folder with tests that the agent never sees, laid over the tree; may hold `{task}` too.

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from tiltmeter.gold.regrade.hostile_folder import read_folder
 from tiltmeter.gold.regrade.path_rules import counts, is_workspace_path
 from tiltmeter.gold.regrade.settings import Case, Regrade
-from tiltmeter.gold.regrade.workspace import KeptWorkspace, read_folder, tree_digest
+from tiltmeter.gold.regrade.workspace import KeptWorkspace, tree_digest
 
 TREE_FILE_BYTES, TREE_BYTES, TREE_FILES = 16 << 20, 64 << 20, 30_000
 _TEST_FILE = re.compile(r"(?:^|/)(?:test_[^/]*|[^/]*_test)\.py$")
@@ -124,11 +125,11 @@ def read_tree(folder: Path) -> dict[str, bytes]:
 
 
 def _read_harbor(folder: Path) -> tuple[dict[str, bytes], tuple[str, ...]]:
-    """A task folder of Harbor or terminal-bench: the tree that the Dockerfile's COPY lines make in its work folder, and the
-    tests. Its RUN lines are not executed: what they install is named by `packages`."""
+    """A task folder of Harbor or terminal-bench: the tree that the Dockerfile's COPY lines make in its work folder, and
+    the tests. Its RUN lines are not executed: what they install is named by `packages`."""
     environment = read_tree(folder / "environment")
     docker = environment.get("Dockerfile", b"").decode("utf-8", "replace")
-    workdir, tree = "/app", {}
+    workdir, tree = "/app", dict[str, bytes]()
     for line in re.sub(r"\\\n", " ", docker).splitlines():
         word, _, rest = line.strip().partition(" ")
         if word.upper() == "WORKDIR":
