@@ -20,7 +20,7 @@ SETTINGS = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
 #: Pages whose Python and commands a test runs from top to bottom.
 RUN_WHOLE = (
     *("start.md", "add-an-instrument.md", "gold.md", "rewards.md", "verifier-audit.md", "plan.md", "agents.md"),
-    "read.md",
+    *("read.md", "regrade.md"),
     *("tutorials/agent-run.md", "tutorials/audit.md", "tutorials/labelling.md", "tutorials/guards.md"),
 )
 LINK = re.compile(r"(?<!`)\[[^\]]+\]\(([^)\s]+)\)")

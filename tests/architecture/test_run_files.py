@@ -52,6 +52,19 @@ ALLOWED = {
     ("gold/guards/composed_reward.py", "write_text"): 1,
     ("gold/traps/trap_file.py", "read_bytes"): 1,  # a file of traps, which a person names
     ("gold/traps/trap_file.py", "write_text"): 1,
+    ("gold/regrade/assertions.py", "walk"): 2,  # of a syntax tree
+    ("gold/regrade/blind_tests.py", "walk"): 2,  # likewise
+    ("gold/regrade/grading.py", "glob"): 1,  # of a private folder
+    ("gold/regrade/hostile_folder.py", "os.open"): 1,  # an agent's folder, which a person names; all else by descriptor
+    ("gold/regrade/hostile_folder.py", "scandir"): 1,  # of a descriptor
+    ("gold/regrade/inside.py", "makedirs"): 3,  # in a sandbox
+    ("gold/regrade/inside.py", "os.open"): 1,
+    ("gold/regrade/inside.py", "open"): 1,
+    ("gold/regrade/packages.py", "chmod"): 1,  # a private folder with packages that are installed here
+    ("gold/regrade/packages.py", "mkdir"): 1,
+    ("gold/regrade/packages.py", "copyfile"): 1,
+    ("gold/regrade/packages.py", "rglob"): 1,
+    ("gold/regrade/settings.py", "read_text"): 1,  # a file of cases, which a person names
     ("monitor/lease.py", "open"): 1,  # of /proc
     ("verdict/page_snapshot.py", "rglob"): 1,  # the package's own code
     ("verdict/page_snapshot.py", "read_bytes"): 1,

@@ -56,19 +56,19 @@ class TaskGrader:
 
     task: GradingTask
 
-    def grade(self, kept: KeptWorkspace) -> WorkspaceGrade:
+    def grade(self, workspace: KeptWorkspace) -> WorkspaceGrade:
         """What this workspace is worth. Never raises for anything in it."""
         began = time.monotonic()
         try:
-            value, reason = self._grade(kept)
+            value, reason = self._grade(workspace)
         except (TaskError, ValueError, OSError, AttachError) as error:
             value, reason = None, str(error)
         return WorkspaceGrade(value, reason, time.monotonic() - began)
 
-    def _grade(self, kept: KeptWorkspace) -> tuple[float | None, str]:
-        tree = self.task.restore(kept)
+    def _grade(self, workspace: KeptWorkspace) -> tuple[float | None, str]:
+        tree = self.task.restore(workspace)
         self._refuse_foreign(tree)
-        links = self.task.links(kept)
+        links = self.task.links(workspace)
         if self.task.cases:
             without = {path: data for path, data in tree.items() if path not in self.blind}
             value, reason = self._run_cases(without, links)
@@ -151,10 +151,10 @@ class TaskGrader:
         cases = self.task.cases
         _, messages = self._run(tree, links, cases=[[name, encode(list(args))] for name, args, _ in cases])
         answers: dict[int, Any] = {}
-        for told in messages["value"]:
-            if not (isinstance(told, list) and len(told) == 2 and type(told[0]) is int) or told[0] in answers:
+        for report in messages["value"]:
+            if not (isinstance(report, list) and len(report) == 2 and type(report[0]) is int) or report[0] in answers:
                 return 0.0, "a case was answered twice"
-            answers[told[0]] = told[1]
+            answers[report[0]] = report[1]
         for number, (name, _, expected) in enumerate(cases):
             if number not in answers or not _is_same(
                 answers[number], Expected(expected, absolute=TOLERANCE, rel=TOLERANCE)
@@ -206,19 +206,19 @@ def _failed_tests(files: Mapping[str, BlindFile], messages: Messages, may_skip_a
     if messages["uncollected"]:
         return "a test file could not be loaded", set()
     passed, skipped = set[str](), set[str]()
-    for told in [*messages["test"], *([name, "setup", "skipped"] for name in messages["deselected"])]:
-        if not (isinstance(told, list) and len(told) == 3 and isinstance(told[0], str)):
+    for report in [*messages["test"], *([name, "setup", "skipped"] for name in messages["deselected"])]:
+        if not (isinstance(report, list) and len(report) == 3 and isinstance(report[0], str)):
             return "a report that pytest does not make", set()
-        name = told[0].partition("[")[0]
+        name = report[0].partition("[")[0]
         path, _, test = name.partition("::")
-        if told[2] == "skipped":
+        if report[2] == "skipped":
             may_skip = files[path].tests.get(test, ANYWHERE) if path in files else ANYWHERE
-            if not (may_skip == ANYWHERE or (told[1] == "setup" and (may_skip == BEFORE or may_skip_all))):
+            if not (may_skip == ANYWHERE or (report[1] == "setup" and (may_skip == BEFORE or may_skip_all))):
                 return f"{name} was skipped", set()
             skipped.add(name)
-        elif told[2] == "failed":
+        elif report[2] == "failed":
             return f"{name} failed", set()
-        elif told[1] == "call":
+        elif report[1] == "call":
             passed.add(name)
     wanted = (f"{path}::{test}" for path, file in files.items() for test in file.tests)
     missing = [name for name in wanted if name not in passed and name not in skipped]

@@ -41,24 +41,24 @@ def read_folder(
 ) -> FolderContent:  # fmt: skip
     """The plain files of a folder. `first`: folders that are looked at before the rest. `same`: contents that are read
     to be compared only, and do not count. Raises `OSError` if the folder itself cannot be opened."""
-    found, rest = FolderContent(), [most, total_bytes]
+    listing, rest = FolderContent(), [most, total_bytes]
     seen: set[str] = set()
     root = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        for known in same or ():  # whatever else is there
-            _look_at(root, known, found, rest, same or {}, file_bytes, seen)
+        for expected in same or ():  # whatever else is there
+            _look_at(root, expected, listing, rest, same or {}, file_bytes, seen)
         for place in dict.fromkeys((*first, "")):
             handle = _open_inside(root, place)
             if handle is None:
                 continue
             seen.add(place)
             try:
-                _look(handle, f"{place}/" if place else "", found, rest, same or {}, file_bytes, seen)
+                _look(handle, f"{place}/" if place else "", listing, rest, same or {}, file_bytes, seen)
             finally:
                 os.close(handle)
     finally:
         os.close(root)
-    return found
+    return listing
 
 
 _PLAIN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -79,7 +79,7 @@ def _open_inside(root: int, place: str) -> int | None:
 
 
 def _look_at(
-    root: int, path: str, found: FolderContent, rest: list[int], same: Mapping[str, bytes], most: int, seen: set[str]
+    root: int, path: str, listing: FolderContent, rest: list[int], same: Mapping[str, bytes], most: int, seen: set[str]
 ) -> None:
     """One path of which it is known that it may be there."""
     folder, _, name = path.rpartition("/")
@@ -91,9 +91,9 @@ def _look_at(
         if not stat.S_ISDIR(mode):
             seen.add(path)
             if stat.S_ISLNK(mode):
-                _keep_link(handle, name, path, found)
+                _keep_link(handle, name, path, listing)
             else:
-                _keep_file(handle, name, path, found, rest, same, most)
+                _keep_file(handle, name, path, listing, rest, same, most)
     except OSError:
         pass  # it is gone
     finally:
@@ -103,7 +103,7 @@ def _look_at(
 def _look(
     folder: int,
     prefix: str,
-    found: FolderContent,
+    listing: FolderContent,
     rest: list[int],
     same: Mapping[str, bytes],
     most: int,
@@ -113,8 +113,8 @@ def _look(
     with os.scandir(folder) as listed:
         for entry in listed:
             if rest[0] <= 0:
-                found.left_out["more names than are looked at"] += 1
-                found.cut = found.cut or prefix or "."
+                listing.left_out["more names than are looked at"] += 1
+                listing.cut = listing.cut or prefix or "."
                 return
             rest[0] -= 1
             path = f"{prefix}{entry.name}"
@@ -123,27 +123,27 @@ def _look(
             seen.add(path)
             if not is_workspace_path(path):
                 deep = prefix.count("/") >= DEEPEST - 1
-                found.left_out["deeper than is looked at" if deep else "a name that no file should have"] += 1
-                found.cut = found.cut or (prefix if deep else "")
+                listing.left_out["deeper than is looked at" if deep else "a name that no file should have"] += 1
+                listing.cut = listing.cut or (prefix if deep else "")
             elif entry.is_symlink():
-                _keep_link(folder, entry.name, path, found)
+                _keep_link(folder, entry.name, path, listing)
             elif entry.is_dir(follow_symlinks=False):
                 folders.append(entry.name)
             else:
-                _keep_file(folder, entry.name, path, found, rest, same, most)
+                _keep_file(folder, entry.name, path, listing, rest, same, most)
     for name in sorted(folders):
         try:
             inner = os.open(name, _PLAIN | os.O_DIRECTORY, dir_fd=folder)
         except OSError:
-            found.leave_out(f"{prefix}{name}", "a folder that cannot be opened")
+            listing.leave_out(f"{prefix}{name}", "a folder that cannot be opened")
             continue
         try:
-            _look(inner, f"{prefix}{name}/", found, rest, same, most, seen)
+            _look(inner, f"{prefix}{name}/", listing, rest, same, most, seen)
         finally:
             os.close(inner)
 
 
-def _keep_link(folder: int, name: str, path: str, found: FolderContent) -> None:
+def _keep_link(folder: int, name: str, path: str, listing: FolderContent) -> None:
     """A link is kept as text, where by its text it stays in the workspace."""
     try:
         target = os.readlink(name, dir_fd=folder)
@@ -151,23 +151,23 @@ def _keep_link(folder: int, name: str, path: str, found: FolderContent) -> None:
         target = "/"
     landed = os.path.normpath(os.path.join(os.path.dirname(path), target))  # noqa: PTH118, PTH120 - of text
     if target.startswith("/") or not is_workspace_path(landed) or not target.isprintable() or len(target) > 400:
-        found.leave_out(path, "a link out of the workspace")
+        listing.leave_out(path, "a link out of the workspace")
     else:
-        found.links[path] = target
+        listing.links[path] = target
 
 
 def _keep_file(
-    folder: int, name: str, path: str, found: FolderContent, rest: list[int], same: Mapping[str, bytes], most: int
+    folder: int, name: str, path: str, listing: FolderContent, rest: list[int], same: Mapping[str, bytes], most: int
 ) -> None:
-    known = same.get(path)
+    expected = same.get(path)
     try:
         # The kind is looked at first: to open a device may already do something.
         info = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if not stat.S_ISREG(info.st_mode):
-            found.leave_out(path, "a device, pipe or socket")
+            listing.leave_out(path, "a device, pipe or socket")
             return
-        if info.st_size > most or (known is None and info.st_size > rest[1]):
-            found.leave_out(path, "too large")
+        if info.st_size > most or (expected is None and info.st_size > rest[1]):
+            listing.leave_out(path, "too large")
             return
         handle = os.open(name, _PLAIN, dir_fd=folder)
         try:
@@ -178,18 +178,18 @@ def _keep_file(
         finally:
             os.close(handle)
     except OSError:
-        found.leave_out(path, "cannot be read")
+        listing.leave_out(path, "cannot be read")
         return
     if len(content) != info.st_size:
-        found.leave_out(path, "changed while it was read")
-    elif content == known:
-        found.files[path] = content
+        listing.leave_out(path, "changed while it was read")
+    elif content == expected:
+        listing.files[path] = content
     elif info.st_nlink > 1:
-        found.leave_out(path, "has another name elsewhere")
+        listing.leave_out(path, "has another name elsewhere")
     elif len(content) > rest[1]:
-        found.leave_out(path, "too large")
+        listing.leave_out(path, "too large")
     else:
-        found.files[path] = content
+        listing.files[path] = content
         rest[1] -= len(content)
 
 

@@ -137,13 +137,13 @@ class Assertions:
 
 
 def run_cases(cases: list[Any], say: Any, decode: Any) -> None:
-    for number, (name, told) in enumerate(cases):
+    for number, (name, payload) in enumerate(cases):
         module, _, path = name.partition(":")
         try:
             function: Any = importlib.import_module(module)
             for part in path.split("."):
                 function = getattr(function, part)
-            value = function(*decode(told))
+            value = function(*decode(payload))
         except BaseException as error:  # noqa: BLE001
             say("raised", [number, type(error).__name__[:80], str(getattr(error, "name", ""))[:80]])
             continue
@@ -191,9 +191,9 @@ def main() -> None:
     os.dup2(quiet, 2)
 
     def say(
-        kind: str, told: Any, mark: str = job["mark"], out: int = out, write: Any = os.write, dumps: Any = json.dumps
+        kind: str, payload: Any, mark: str = job["mark"], out: int = out, write: Any = os.write, dumps: Any = json.dumps
     ) -> None:
-        line = ("\n" + mark + " " + dumps([kind, told]) + "\n").encode("ascii")
+        line = ("\n" + mark + " " + dumps([kind, payload]) + "\n").encode("ascii")
         while line:
             line = line[write(out, line) :]
 

@@ -77,21 +77,21 @@ def package_folder(modules: frozenset[str]) -> Path:
 def _copy(name: str, folder: Path) -> list[str]:
     """Copy a distribution's modules; the names of what it requires."""
     try:
-        found = importlib.metadata.distribution(name)
+        package = importlib.metadata.distribution(name)
     except importlib.metadata.PackageNotFoundError:
         raise AttachError(f"Regrade needs {name}, which is not installed here: pip install {name}") from None
-    for file in found.files or ():
+    for file in package.files or ():
         if ".." in file.parts or file.is_absolute() or file.suffix == ".pyc":
             continue
         target = folder / file
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(str(file.locate()), target)
-    return _required(found)
+    return _required(package)
 
 
-def _required(found: importlib.metadata.Distribution) -> list[str]:
+def _required(package: importlib.metadata.Distribution) -> list[str]:
     needed = []
-    for line in found.requires or ():
+    for line in package.requires or ():
         requirement, _, marker = line.partition(";")
         name = _NAME.match(requirement)
         if name and "extra" not in marker and _applies(marker):

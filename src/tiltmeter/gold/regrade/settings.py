@@ -68,10 +68,10 @@ class Regrade:
 
     def cases_of(self, task: str) -> tuple[Case, ...]:
         """The cases of one task. Raises `AttachError` if they are none."""
-        given = _read_cases(self.cases) if isinstance(self.cases, str) else self.cases
-        given = given.get(task, ()) if isinstance(given, Mapping) else given
+        raw = _read_cases(self.cases) if isinstance(self.cases, str) else self.cases
+        raw = raw.get(task, ()) if isinstance(raw, Mapping) else raw
         cases = []
-        for one in given:
+        for one in raw:
             if len(one) != 3 or not isinstance(one[0], str) or one[0].count(":") != 1:
                 raise AttachError(
                     f'a case of Regrade is ("package.module:function", (arguments,), expected): {one!r:.80}'
@@ -92,8 +92,8 @@ class Regrade:
         values = asdict(self)
         for name in ("base", "held_out"):
             values[name] = values[name] and str(Path(values[name]).absolute())
-        given = _read_cases(self.cases) if isinstance(self.cases, str) else self.cases
-        tasks = list(given) if isinstance(given, Mapping) else None
+        raw = _read_cases(self.cases) if isinstance(self.cases, str) else self.cases
+        tasks = list(raw) if isinstance(raw, Mapping) else None
         values["cases"] = (
             encode(list(self.cases_of("")))
             if tasks is None

@@ -120,7 +120,7 @@ def _key(request: CompletionToLabel) -> tuple[str, str] | LookupError:
     address = artifacts.get(ADDRESS) if isinstance(artifacts, Mapping) else None
     if not isinstance(address, str):
         return LookupError(
-            "no workspace was kept of this episode: tiltmeter.keep_workspace gives what goes into its `artifacts`"
+            "no workspace was workspace of this episode: tiltmeter.keep_workspace gives what goes into its `artifacts`"
         )
     task = request.columns.get("task")
     return task if isinstance(task, str) else "", address

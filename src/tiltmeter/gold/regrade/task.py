@@ -63,23 +63,23 @@ class GradingTask:
         protects = (*self.protected, *(f"/{one}" for one in self.tests), *(f"/{one}/**" for one in self.tests if one))
         return counts(path, self.allow, protects) and path not in self.hidden_tests
 
-    def restore(self, kept: KeptWorkspace) -> dict[str, bytes]:
+    def restore(self, workspace: KeptWorkspace) -> dict[str, bytes]:
         """The pristine tree with what counts of a workspace. Raises `TaskError` or `ValueError`."""
-        if kept.base and kept.base != self.digest:
-            raise TaskError("the workspace was kept against another tree than that of its task")
-        if kept.unknown:
-            raise TaskError(f"the workspace was not kept whole: {', '.join(sorted(kept.left_out))}")
-        whole = not kept.base  # without a tree to compare with, what is not there was removed
-        content = kept.content
-        tree = {path: data for path, data in self.tree.items() if not self._is_gone(path, kept, content, whole)}
+        if workspace.base and workspace.base != self.digest:
+            raise TaskError("the workspace was workspace against another tree than that of its task")
+        if workspace.unknown:
+            raise TaskError(f"the workspace was not workspace whole: {', '.join(sorted(workspace.left_out))}")
+        whole = not workspace.base  # without a tree to compare with, what is not there was removed
+        content = workspace.content
+        tree = {path: data for path, data in self.tree.items() if not self._is_gone(path, workspace, content, whole)}
         tree |= {path: data for path, data in content.items() if self.counts(path)}
         return tree | dict(self.hidden_tests)
 
-    def links(self, kept: KeptWorkspace) -> dict[str, str]:
-        return {path: target for path, target in kept.links.items() if self.counts(path)}
+    def links(self, workspace: KeptWorkspace) -> dict[str, str]:
+        return {path: target for path, target in workspace.links.items() if self.counts(path)}
 
-    def _is_gone(self, path: str, kept: KeptWorkspace, content: Mapping[str, bytes], whole: bool) -> bool:
-        gone = path not in content if whole else path in kept.removed
+    def _is_gone(self, path: str, workspace: KeptWorkspace, content: Mapping[str, bytes], whole: bool) -> bool:
+        gone = path not in content if whole else path in workspace.removed
         return gone and self.counts(path)
 
 
@@ -116,12 +116,12 @@ def place(pattern: str, task: str) -> str:
 def read_tree(folder: Path) -> dict[str, bytes]:
     """The files of a pristine tree or of held-out tests. Raises `TaskError`."""
     try:
-        found = read_folder(folder, file_bytes=TREE_FILE_BYTES, total_bytes=TREE_BYTES, most=TREE_FILES)
+        listing = read_folder(folder, file_bytes=TREE_FILE_BYTES, total_bytes=TREE_BYTES, most=TREE_FILES)
     except OSError as error:
         raise TaskError(f"{folder} cannot be read: {error.strerror or error}") from error
-    if found.cut or "too large" in found.left_out:
+    if listing.cut or "too large" in listing.left_out:
         raise TaskError(f"{folder} is larger than {TREE_BYTES >> 20} MB or {TREE_FILES} files")
-    return found.files
+    return listing.files
 
 
 def _read_harbor(folder: Path) -> tuple[dict[str, bytes], tuple[str, ...]]:
@@ -155,5 +155,5 @@ def _copied(environment: Mapping[str, bytes], source: str, target: str, workdir:
         name = "/".join(filter(None, (inside, source.rpartition("/")[2]))) if is_folder else inside
         return {name: environment[source]}
     prefix = f"{source.rstrip('/')}/" if source.strip("/") else ""
-    found = {path[len(prefix) :]: data for path, data in environment.items() if path.startswith(prefix)}
-    return {"/".join(filter(None, (inside, path))): data for path, data in found.items() if path != "Dockerfile"}
+    listing = {path[len(prefix) :]: data for path, data in environment.items() if path.startswith(prefix)}
+    return {"/".join(filter(None, (inside, path))): data for path, data in listing.items() if path != "Dockerfile"}

@@ -58,29 +58,29 @@ def diff_workspace(
     protected: Sequence[str] = (),
 ) -> KeptWorkspace:  # fmt: skip
     """What an agent left in a folder, as what differs from the tree it began with. Raises `OSError`."""
-    found = read_folder(path, sorted({fixed_folder(pattern) for pattern in allow}, reverse=True), base)
+    listing = read_folder(path, sorted({fixed_folder(pattern) for pattern in allow}, reverse=True), base)
     base = {} if base is None else base
-    changed = {name: content for name, content in found.files.items() if base.get(name) != content}
+    changed = {name: content for name, content in listing.files.items() if base.get(name) != content}
     order = sorted(changed, key=lambda name: (not counts(name, allow, protected), name))
     for name in order[MOST_FILES:]:
-        found.leave_out(name, "more files than are kept")
+        listing.leave_out(name, "more files than are kept")
     texts, binary = {}, {}
     for name in order[:MOST_FILES]:
         try:
             texts[name] = changed[name].decode("utf-8")
         except UnicodeDecodeError:
             binary[name] = base64.b64encode(changed[name]).decode()
-    unknown = [name for name, why in found.unread.items() if counts(name, allow, protected) and why in UNKNOWN]
-    if found.cut and any(_may_hold(found.cut, pattern) for pattern in allow):
-        unknown.append(found.cut.strip("/"))
-    removed = [name for name in base if name not in found.files and name not in unknown]
+    unknown = [name for name, why in listing.unread.items() if counts(name, allow, protected) and why in UNKNOWN]
+    if listing.cut and any(_may_hold(listing.cut, pattern) for pattern in allow):
+        unknown.append(listing.cut.strip("/"))
+    removed = [name for name in base if name not in listing.files and name not in unknown]
     return KeptWorkspace(
-        tree_digest(base) if base else "", texts, binary, found.links, tuple(sorted(removed)[:MOST_LOOKED_AT]),
-        dict(found.left_out), tuple(sorted(unknown)[:MOST_NAMED]),
+        tree_digest(base) if base else "", texts, binary, listing.links, tuple(sorted(removed)[:MOST_LOOKED_AT]),
+        dict(listing.left_out), tuple(sorted(unknown)[:MOST_NAMED]),
     )  # fmt: skip
 
 
-#: Reasons for which a file's content is not known, although it is a file like any other. Links, devices and the like
+#: Reasons for which a file's content is not expected, although it is a file like any other. Links, devices and the like
 #: are no files of the agent's, and the tests run without them.
 UNKNOWN = ("too large", "more files than are kept", "cannot be read", "changed while it was read")
 
@@ -91,9 +91,9 @@ def _may_hold(folder: str, pattern: str) -> bool:
     return not fixed or not folder or folder.startswith(fixed) or fixed.startswith(folder)
 
 
-def store_workspace(run: Path, kept: KeptWorkspace) -> str:
+def store_workspace(run: Path, workspace: KeptWorkspace) -> str:
     """Write a workspace into a run directory, under the hash of its content; returns that. Raises `OSError`."""
-    content = json.dumps(to_builtins(kept), sort_keys=True, ensure_ascii=True).encode()
+    content = json.dumps(to_builtins(workspace), sort_keys=True, ensure_ascii=True).encode()
     if len(content) > KEPT_BYTES:
         raise OSError(f"a workspace of {len(content)} bytes is not kept")
     address = hashlib.sha256(content).hexdigest()
@@ -115,14 +115,14 @@ def load_workspace(run: Path, address: str) -> KeptWorkspace:
         content = read_file(path, KEPT_BYTES)
         if hashlib.sha256(content).hexdigest() != address:
             raise ValueError("its content is not what its name says")
-        kept = parse_sidecar(content, KeptWorkspace)
-        if not all(map(is_workspace_path, _paths(kept))):
+        workspace = parse_sidecar(content, KeptWorkspace)
+        if not all(map(is_workspace_path, _paths(workspace))):
             raise ValueError("a path leads out of it")
-        return kept
+        return workspace
     except HOSTILE as error:
         raise refuse(path, error) from error
 
 
-def _paths(kept: KeptWorkspace) -> Iterator[str]:
-    for names in (kept.files, kept.binary, kept.links, kept.removed):
+def _paths(workspace: KeptWorkspace) -> Iterator[str]:
+    for names in (workspace.files, workspace.binary, workspace.links, workspace.removed):
         yield from names
