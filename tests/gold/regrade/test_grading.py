@@ -110,6 +110,15 @@ def test_a_right_program_passes_with_what_agents_leave_behind(of_tests: TaskGrad
     assert of_tests.grade(kept)[:2] == (1.0, "")
 
 
+def test_nothing_of_the_workspace_stands_in_for_what_grades_it() -> None:
+    own = grader("from src.a import f\ndef test_f():\n    assert f(1) == 2\n", allow=("**",), protected=("tests/**",))
+    ours = {
+        f"{name}.py": "import os\nos._exit(0)\n" for name in ("pytest", "json", "_pytest", "conftest", "sitecustomize")
+    }
+    assert own.grade(KeptWorkspace(files={"src/a.py": RIGHT, **ours})).value == 1.0
+    assert own.grade(KeptWorkspace(files={"src/a.py": WRONG, **ours})).value == 0.0
+
+
 def test_values_that_only_their_tests_can_compare_are_compared_there() -> None:
     tests = "from src.a import f\ndef test_f():\n    assert f(1) == 'one'\n"
     word = (

@@ -109,7 +109,7 @@ def _look(
     most: int,
     seen: set[str],
 ) -> None:
-    folders = []
+    folders: list[str] = []
     with os.scandir(folder) as listed:
         for entry in listed:
             if rest[0] <= 0:
@@ -132,9 +132,8 @@ def _look(
             else:
                 _keep_file(folder, entry.name, path, listing, rest, same, most)
     for name in sorted(folders):
-        try:
-            inner = os.open(name, _PLAIN | os.O_DIRECTORY, dir_fd=folder)
-        except OSError:
+        inner = _open_inside(folder, name)
+        if inner is None:
             listing.leave_out(f"{prefix}{name}", "a folder that cannot be opened")
             continue
         try:

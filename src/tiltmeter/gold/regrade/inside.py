@@ -183,6 +183,23 @@ def run_tests(job: dict[str, Any], say: Any) -> None:
     say("over", int(code))
 
 
+def set_places(paths: list[str], *, with_pytest: bool) -> None:
+    """The current folder, the environment and the import path of the tested program."""
+    os.chdir(WORK)
+    os.makedirs("/tmp/bin")  # noqa: PTH103
+    for name in ("python", "python3"):
+        os.symlink(sys.executable, f"/tmp/bin/{name}")  # noqa: PTH211
+    sys.stdin = io.StringIO()
+    os.environ.update(
+        PYTHONPATH=":".join([*paths, PACKAGES]), PYTHONDONTWRITEBYTECODE="1", PYTEST_DISABLE_PLUGIN_AUTOLOAD="1",
+        USER="agent", LANG="C.UTF-8", PATH=f"/tmp/bin:{os.path.dirname(sys.executable)}", COLUMNS="80",  # noqa: PTH120
+    )  # fmt: skip
+    sys.path.append(PACKAGES)
+    if with_pytest:
+        importlib.import_module("pytest")
+    sys.path[0:0] = paths  # after what we need is loaded: nothing of the tested program stands in its place
+
+
 def main() -> None:
     job = read_job()
     JOB["tests"] = job["tests"]
@@ -203,21 +220,8 @@ def main() -> None:
     except OSError as error:
         say("unrestored", str(error))
         leave(0)
-    os.chdir(WORK)
-    os.makedirs("/tmp/bin")  # noqa: PTH103
-    for name in ("python", "python3"):
-        os.symlink(sys.executable, f"/tmp/bin/{name}")  # noqa: PTH211
-    sys.stdin = io.StringIO()
-    paths = [f"{WORK}/{one}" if one else WORK for one in job["paths"]]
-    os.environ.update(
-        PYTHONPATH=":".join([*paths, PACKAGES]), PYTHONDONTWRITEBYTECODE="1", PYTEST_DISABLE_PLUGIN_AUTOLOAD="1",
-        USER="agent", LANG="C.UTF-8", PATH=f"/tmp/bin:{os.path.dirname(sys.executable)}", COLUMNS="80",  # noqa: PTH120
-    )  # fmt: skip
-    sys.path.append(PACKAGES)
-    if job["tests"]:
-        pass
+    set_places([f"{WORK}/{one}" if one else WORK for one in job["paths"]], with_pytest=bool(job["tests"]))
     say("started", list(sys.version_info[:2]))
-    sys.path[0:0] = paths  # after what we need is loaded: nothing of the tested program stands in its place
     try:
         if job["tests"]:
             run_tests(job, say)
