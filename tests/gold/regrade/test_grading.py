@@ -137,6 +137,8 @@ def test_faults_of_ours_are_no_grade() -> None:
     assert own.grade(KeptWorkspace(files=right, unknown=("src/big.bin",), left_out={"too large": 1})).value is None
     foreign = own.grade(KeptWorkspace(files={"src/a.py": "import no_such_package\n"}))
     assert foreign.value is None and "no_such_package" in foreign.reason
+    tree = {"setup.py": b"import no_such_package\n", "src/a.py": b"", "tests/test_a.py": b"def test_a(): pass\n"}
+    assert TaskGrader(GradingTask(tree, ("tests",))).grade(KeptWorkspace(files=right)).value == 1.0
     assert grader("def broken(:\n").grade(KeptWorkspace(files=right)).value is None
 
 

@@ -11,7 +11,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path, PurePosixPath
 
@@ -20,8 +20,9 @@ from tiltmeter.errors import AttachError
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
-def imported_modules(files: Mapping[str, bytes]) -> set[str]:
+def imported_modules(files: Mapping[str, bytes], is_used: Callable[[str], bool] = lambda path: True) -> set[str]:
     """Top-level modules that Python files import when they are loaded, and that do not stand among these files.
+    `is_used`: files that count; others, as a `setup.py`, are not loaded.
 
     >>> files = {"a.py": b"import numpy.linalg, json, b", "b.py": b"try:\\n    import x\\nexcept ImportError: x = 0"}
     >>> sorted(imported_modules(files))
@@ -30,7 +31,7 @@ def imported_modules(files: Mapping[str, bytes]) -> set[str]:
     own = {part.removesuffix(".py") for path in files for part in PurePosixPath(path).parts}
     names: set[str] = set()
     for path, content in files.items():
-        if path.endswith(".py"):
+        if path.endswith(".py") and is_used(path):
             try:
                 body = ast.parse(content).body
             except (SyntaxError, ValueError, RecursionError):
