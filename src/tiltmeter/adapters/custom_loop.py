@@ -89,7 +89,8 @@ def open_run(
         directory: A path, or an address on object storage, as `s3://bucket/runs/tonight` (also gs, az, file): the run
             is then written on this machine and mirrored there by the monitor.
         gold: Who says what an answer is worth: a function, `checks.py:score`, `judge.toml`, `people`, `tests`,
-            `answers`, `auto`, `reward:NAME`; or a `Gold`, which also says how often. Training never sees an answer.
+            `answers`, `auto`, a `Regrade`, `reward:NAME`; or a `Gold`, which also says how often.
+            Training never sees an answer.
         slices: A key of `facts` by whose values the run is judged too, each by itself, as `language`.
         rewards: The reward functions, so that a change of them is noticed; with their weights as
             `{correct: 1.0, brief: 0.2}`.

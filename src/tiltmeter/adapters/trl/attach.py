@@ -92,8 +92,9 @@ def attach(
         trainer: Any trainer of TRL. Those that make rollouts are judged by them; DPO, KTO, SFT and reward models by
             what they save.
         gold: Who says what an answer is worth: `auto` (what the dataset and the trainer hold; it prints what it found),
-            a function, `checks.py:score`, `judge.toml`, `people`, `tests`, `answers`, `reward:NAME`, None; or a
-            `Gold`, which also says how often, which evaluations count and what checkpoints are asked.
+            a function, `checks.py:score`, `judge.toml`, `people`, `tests`, `answers`, a `Regrade` for agents,
+            `reward:NAME`, None; or a `Gold`, which also says how often, which evaluations count and what checkpoints
+            are asked.
         act: What may be changed in training. Default: nothing; it advises, and changes what you approve. `observe`
             only records and judges. An `Act` changes training, within its limits.
         traps: A file of `tiltmeter data traps`, or its rows: tasks that only a hack can pass, asked between steps and
