@@ -374,7 +374,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         gold = (
             self._gold.source or self._sampler_words() or ("traps" if self.traps is not None else ", ".join(self.evals))
         )
-        gold = f"the dataset's {gold}" if gold in ("answers", "tests") else gold
+        gold = f"the dataset's {kind}" if (kind := str(gold).partition(":")[0]) in ("answers", "tests") else gold
         gold = "tests run again on final workspaces" if regrade_of(gold) is not None else gold
         judged = f"judged by {gold}" if gold else "judged by nothing: there is no gold, so a hack looks like progress"
         paid = f" for {', '.join(rewards)}" if rewards else ""
