@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 import tiltmeter
+from bound import SHARES, Cell, alarms, leaning, mood
 from judged_runs import counted
 from judged_runs_worlds import CHECKS, Make, Pay, sums, weighed
 from sealed_runs_worlds import Floats, Rng, SealedStep, ramp, to_columns
@@ -255,4 +256,23 @@ def measure_refusals(runs: int, seed: int, small: bool) -> dict[str, object]:
         "good_gold_refused_share": round(count / total, 5),
         "good_gold_refused_share_of": total,
         "good_gold_rows": rows,
+    }
+
+
+# -- a judge behind a function ----------------------------------------------------------------------------------------
+
+
+def measure_function_judge(runs: int, seed: int, small: bool) -> dict[str, object]:
+    """`runs` of each size of mood and share of labels, without any change of the policy, by the bets of `bound.py`."""
+    rows = list[Row]()
+    for size in (0.2,) if small else (0.2, 0.3):
+        for share in SHARES:
+            count = alarms(Cell(f"a mood of {size} behind a function", leaning(mood(size))), runs, share, seed)
+            rows.append({"mood": size, "share": share, "alarms": count, "runs": runs})
+            print(rows[-1], file=sys.stderr, flush=True)
+    worst = max(row["alarms"] / row["runs"] for row in rows)
+    return {
+        "function_judge_false_share": round(worst, 5),
+        "function_judge_false_share_of": runs,
+        "function_judge_rows": rows,
     }
