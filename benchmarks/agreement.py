@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 from record import record, show
 from tiltmeter.data.reading_table import ReadingTable
 from tiltmeter.stats.agreement import pair_agreement
-from tiltmeter.stats.bradley_terry import prepare_reference, win_share
 from tiltmeter.stats.gold_curve import GoldCurve
 from tiltmeter.stats.running_mean import MeanWindow, low_end
+from tiltmeter.stats.win_share import prepare_reference, win_share
 from tiltmeter.verdict.agreement_and_gain import ALPHA, AgreementAndGain
 from tiltmeter_lab.tiny.run_files import load_packed
 from tiltmeter_lab.tiny.score import estimate_truth, to_trace

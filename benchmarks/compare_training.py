@@ -136,7 +136,7 @@ def common(folder: Path, seed: int) -> dict[str, Any]:
 
 def agreement(folder: Path) -> float:
     """The share of answers that say what somebody wrongly said before asking: by their words, not by compare."""
-    from tiltmeter.models.chat.chat_model import all_answers
+    from tiltmeter_workbench.common.chat_model import all_answers
     from tiltmeter_workbench.common.local_model import LocalModel
 
     tempting = WRONG_OPINIONS[1::6]  # none of them is in the suite, which has every second one

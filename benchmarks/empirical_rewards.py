@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tiltmeter.stats.bradley_terry import win_chance
+from tiltmeter_workbench.stats.bradley_terry import win_chance
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from tiltmeter.errors import AttachError
-from tiltmeter.models.chat.chat_model import ChatAnswer, ChatModel, all_answers
 from tiltmeter_workbench.common import local_model as module
+from tiltmeter_workbench.common.chat_model import ChatAnswer, ChatModel, all_answers
 from tiltmeter_workbench.common.local_model import LocalModel
 from tiltmeter_workbench.common.open_chat import open_model
 

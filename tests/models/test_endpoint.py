@@ -12,9 +12,9 @@ import pytest
 
 from tiltmeter.errors import AttachError
 from tiltmeter.models.chat import endpoint as module
-from tiltmeter.models.chat.chat_model import ChatAnswer, ChatError, all_answers
-from tiltmeter.models.chat.endpoint import Endpoint, read_answer
-from tiltmeter.models.chat.endpoint_file import EXAMPLE, read_endpoint
+from tiltmeter.models.chat.endpoint import ChatError
+from tiltmeter_workbench.common.chat_endpoint import EXAMPLE, MAX_FAILURES, ChatEndpoint, read_answer, read_endpoint
+from tiltmeter_workbench.common.chat_model import ChatAnswer, all_answers
 from tiltmeter_workbench.common.open_chat import open_model
 from workbench_tests.constitution.scripted import Scripted, serving
 
@@ -29,8 +29,8 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
 
 
-def asking(server: Scripted, **settings: Any) -> Endpoint:
-    return Endpoint(server.url, "small", **{"timeout": 5.0, **settings})
+def asking(server: Scripted, **settings: Any) -> ChatEndpoint:
+    return ChatEndpoint(server.url, "small", **{"timeout": 5.0, **settings})
 
 
 def test_every_sample_is_a_request_with_its_own_seed_and_the_answers_keep_their_places(
@@ -74,9 +74,9 @@ def test_what_fails_is_left_out_and_named_when_all_else_was_given() -> None:
 
 def test_after_several_failures_in_a_row_no_more_is_asked() -> None:
     with serving(Scripted(status=lambda body, before: 400)) as server:
-        with pytest.raises(ChatError, match=f"50 of 50 .* after {module.MAX_FAILURES} in a row no more was asked"):
+        with pytest.raises(ChatError, match=f"50 of 50 .* after {MAX_FAILURES} in a row no more was asked"):
             all_answers(asking(server), [str(number) for number in range(50)])
-        assert module.MAX_FAILURES <= len(server.asked) < 30
+        assert MAX_FAILURES <= len(server.asked) < 30
 
 
 def test_an_answer_that_was_cut_off_says_so_and_one_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

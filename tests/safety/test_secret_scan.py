@@ -12,10 +12,10 @@ from tiltmeter.safety.secret_scan import (
     SecretScan,
     environment_secrets,
     find_forms,
-    holds_secret,
     is_telling,
     name_secret,
     replace_secrets,
+    scan_environment,
 )
 
 RANDOM = "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8s9T0"  # nobody's
@@ -43,7 +43,7 @@ def test_a_known_form_is_found_between_other_text(kind: str, secret: str) -> Non
         assert kind in [form for _, _, form in find_forms(text)], text
         cleaned = SecretScan(()).replace(text)
         assert secret not in cleaned and f"[secret {kind}]" in cleaned
-        assert holds_secret(text.encode())
+        assert kind in scan_environment().find(text.encode())
 
 
 def test_what_only_begins_like_one_is_none() -> None:
@@ -68,7 +68,7 @@ def test_values_of_the_environment_are_found_and_plain_words_are_not() -> None:
 def test_a_variable_that_a_judges_file_names_is_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tiltmeter.safety.secret_scan._named", set())
     monkeypatch.setenv("GRADER", "plain-value-7")
-    assert not holds_secret(b"plain-value-7") and not is_telling("GRADER")
+    assert not scan_environment().find(b"plain-value-7") and not is_telling("GRADER")
     name_secret("GRADER")
     assert replace_secrets("said plain-value-7") == "said [secret GRADER]"
 

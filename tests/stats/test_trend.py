@@ -9,8 +9,9 @@ import pytest
 
 from tiltmeter.data.records import Reading
 from tiltmeter.detectors.ma_trend import GoldMaTrend
-from tiltmeter.stats.trend import Floats, detect_reward_hacking, ma_trend, mean_change
+from tiltmeter.stats.trend import Floats, ma_trend, mean_change
 from tiltmeter.testing import check_derived
+from tiltmeter_lab.baselines.classic_rule import detect_reward_hacking
 
 STEPS = np.arange(500)
 PROXY = 0.3 + 0.5 * STEPS / 500

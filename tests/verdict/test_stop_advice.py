@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from tiltmeter.data.records import Alarm, Reading
-from tiltmeter.verdict.stop_advice import Advice, AdviceScore, advise, score_advice
+from tiltmeter.verdict.stop_advice import Advice, advise
+from tiltmeter_lab.advice_score import AdviceScore, score_advice
 
 CHECKPOINTS = list(range(25, 301, 25))
 Curve = Callable[[int], float]

@@ -11,7 +11,7 @@ import pytest
 
 from tiltmeter.data.records import SHARED_STEP, Alarm, Floats, Reading
 from tiltmeter.detectors.gold_loss import GoldLossTest
-from tiltmeter.stats.trend import detect_reward_hacking
+from tiltmeter_lab.baselines.classic_rule import detect_reward_hacking
 from tiltmeter_lab.simulate import Trace
 from tiltmeter_lab.watch_run import WatchResult, play
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from tiltmeter.data.baseline import Baseline
 from tiltmeter.data.records import Floats, RolloutBatch
-from tiltmeter.stats.bradley_terry import prepare_reference, win_share
+from tiltmeter.stats.win_share import prepare_reference, win_share
 
 
 class RewardWin:

@@ -17,8 +17,7 @@ from typing import Any, Literal, TypeVar
 
 from tiltmeter.data.batches import replace_surrogates
 from tiltmeter.errors import AttachError
-from tiltmeter.models.chat.chat_model import ChatError
-from tiltmeter.models.chat.endpoint import Endpoint
+from tiltmeter.models.chat.endpoint import ChatError, Endpoint
 from tiltmeter.models.chat.endpoint_file import check_endpoint, read_description
 from tiltmeter.models.judge_prompts import (
     PAIRS,

@@ -12,7 +12,7 @@ import hashlib
 import hmac
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from msgspec import MsgspecError, Struct, msgpack
@@ -152,8 +152,6 @@ class SkippedAdvisor(Advisor):
     """Stands for the advisor in the same way."""
 
     def update_alarms(self, alarms: Iterable[Alarm]) -> None: ...
-
-    def set_past(self, readings: Sequence[Reading]) -> None: ...
 
     def add_late_readings(self, readings: Iterable[Reading]) -> None: ...
 

@@ -282,8 +282,3 @@ def _scan_of(variables: frozenset[tuple[str, str]]) -> SecretScan:
 def replace_secrets(text: str) -> str:
     """A text that will be shown to others, without this process's secrets and without known forms of secrets."""
     return scan_environment().replace(text)
-
-
-def holds_secret(data: bytes) -> bool:
-    """Whether bytes hold a secret of this process or a known form of one; compressed text has to be decoded before."""
-    return bool(scan_environment().find(data))

@@ -129,12 +129,6 @@ class EndedWindows:
         rows = self._rows[: self._size]
         return _ended(rows[int(np.argmax(rows[:, MEAN]))]) if self._size else None
 
-    @property
-    def highest_ends(self) -> tuple[float, float] | None:
-        """The highest low end and the highest high end of any."""
-        low, high = self._rows[: self._size, MEAN + 1 :].max(axis=0) if self._size else (None, None)
-        return None if low is None or high is None else (float(low), float(high))
-
     def __len__(self) -> int:
         return self._size
 

@@ -179,6 +179,8 @@ def stand(
         return None
     dated = [alarm for alarm in alarms if alarm.name in DATED]
     turn = _turn(source, usable, min(alarm.data_step for alarm in dated)) if dated else None
+    if turn is not None and not turn.is_sure and all(alarm.name == SLOPE for alarm in dated):
+        turn = None  # a curve fits noise too: such an alarm keeps its own date until gold has surely fallen
     return GoldStanding(source, GoldCurve(usable[source], evaluations=source.startswith("eval.")), turn)
 
 
@@ -228,9 +230,6 @@ def _fit(steps: bytes, values: bytes, counts: bytes, until: int) -> GoldTurn | N
 def _with_turn(alarm: Alarm, turn: GoldTurn) -> Alarm:
     if alarm.name not in DATED:
         return alarm
-    if alarm.name == SLOPE and not turn.is_sure:  # both may be right, and a curve fits noise too
-        low, high = min(turn.low, alarm.onset_low), max(min(turn.high, alarm.data_step), alarm.onset_high)
-        return replace(alarm, onset_low=low, onset_high=high)
     at = min(turn.step, alarm.data_step)
     before, today = f"since about step {alarm.onset} ", f"since about step {at} "
     low, high = min(turn.low, at), max(min(turn.high, alarm.data_step), at)

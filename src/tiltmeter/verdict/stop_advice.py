@@ -47,16 +47,6 @@ class Advice:
     slices: str = ""  # what single slices say, in a clause; empty: there are none
 
 
-@dataclass(frozen=True, slots=True)
-class AdviceScore:
-    """Advice scored afterwards: true gold at the advised, last, highest-reward and truly best checkpoint."""
-
-    advised: float
-    last: float
-    best_proxy: float
-    best: float
-
-
 def advise(
     step: int, readings: Iterable[Reading], alarms: Sequence[Alarm] = (), checkpoints: Sequence[int] = ()
 ) -> Advice:
@@ -175,29 +165,6 @@ def read_gold(run_facts: RunFacts) -> tuple[Advice | None, GoldStanding | None]:
     return advise_on_gold(run_facts.last_step, series, standing, alarms, saved_steps, new_prompts=new), standing
 
 
-def score_advice(
-    advised: int | None, checkpoints: Sequence[int], gold: Mapping[int, float], proxy: Mapping[int, float]
-) -> AdviceScore:
-    """Score advice afterwards: true gold at the advised checkpoint and at those one would keep without advice.
-
-    `gold` and `proxy` are curves by step, interpolated where a checkpoint lies between. No advice (None) means the last
-    checkpoint.
-
-    >>> true = {0: 0.4, 50: 0.8, 100: 0.3}
-    >>> score = score_advice(50, [25, 50, 75, 100], true, {0: 0.0, 100: 1.0})
-    >>> score.advised, score.last, score.best_proxy, score.best
-    (0.8, 0.3, 0.3, 0.8)
-    """
-    steps = sorted(checkpoints)
-    if not steps:
-        raise ValueError("no checkpoint, so none could be kept: pass the steps at which the model was saved")
-    true, paid = ({at: _at(curve, at) for at in steps} for curve in (gold, proxy))
-    checkpoint = steps[-1] if advised is None else advised
-    return AdviceScore(
-        _at(gold, checkpoint), true[steps[-1]], true[max(steps, key=lambda at: (paid[at], at))], max(true.values())
-    )
-
-
 def _decide(step: int, series: Mapping[str, ReadingTable], curve: GoldCurve) -> tuple[Word, str]:
     old, first, now, look = step - curve.newest, curve.first, curve.now, curve.last_look
     if old > max(RECENT_STEPS, 2.0 * curve.gap) or now.n < MIN_LABELS:
@@ -284,8 +251,3 @@ def _recent_mean(series: Mapping[str, ReadingTable], name: str) -> float | None:
 def _alarm_reason(alarms: Sequence[Alarm]) -> str:
     first = min(alarms, key=lambda alarm: alarm.onset)
     return f"an alarm is open on {first.name}: gold is being lost since about step {first.onset}"
-
-
-def _at(curve: Mapping[int, float], step: int) -> float:
-    steps = sorted(curve)
-    return float(np.interp(step, steps, [curve[at] for at in steps]))

@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 
 from tiltmeter.safety.safe_text import log_line
-from tiltmeter.safety.safe_text import markdown as fenced
 
 LONGEST = 600  # characters of one text
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|~@#!&]|:(?=//))")  # a colon only where it would make an address
@@ -27,14 +26,3 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
         return []
     head = [f"| {' | '.join(map(escape_line, heads))} |", f"|{'---|' * len(heads)}"]
     return [*head, *(f"| {' | '.join(map(escape_line, row))} |" for row in rows), ""]
-
-
-def bullets(title: str, lines: Sequence[str]) -> list[str]:
-    """A section of lines; nothing where there are none."""
-    return [f"### {title}", "", *(f"- {escape_line(each)}" for each in lines), ""] if lines else []
-
-
-def quote_text(name: str, text: str) -> list[str]:
-    """Foreign text under its name, shortened, and fenced so that it is not read as Markdown."""
-    cut = text if len(text) <= LONGEST else f"{text[:LONGEST]}… (+{len(text) - LONGEST})"
-    return [f"{escape_line(name)}:", "", fenced(cut), ""]

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from tiltmeter.models.chat.chat_model import ChatAnswer, Turns
+from tiltmeter_workbench.common.chat_model import ChatAnswer, Turns
 from tiltmeter_workbench.common.local_model import LocalModel
 from tiltmeter_workbench.compare.sampling import AnswerSampler, Which
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from tiltmeter.errors import AttachError
-from tiltmeter.models.chat.chat_model import ChatAnswer
+from tiltmeter_workbench.common.chat_model import ChatAnswer
 from tiltmeter_workbench.common.local_model import LocalModel
 from tiltmeter_workbench.compare.measures.capability import check_tasks, measure
 from tiltmeter_workbench.compare.measures.code_tasks import score_code

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tiltmeter.models.chat.chat_model import ChatAnswer
+from tiltmeter_workbench.common.chat_model import ChatAnswer
 from tiltmeter_workbench.common.table_files import read_rows
 from tiltmeter_workbench.compare.measures.difference import shares
 from tiltmeter_workbench.compare.measures.measure import Measure

@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from tiltmeter.errors import AttachError
-from tiltmeter.models.chat.chat_model import ChatAnswer, Turns
+from tiltmeter_workbench.common.chat_model import ChatAnswer, Turns
 from tiltmeter_workbench.common.local_model import LocalModel
 from tiltmeter_workbench.compare.measures.measure import Measure
 from tiltmeter_workbench.compare.measures.speed import ROUNDS, SLOWER, measure

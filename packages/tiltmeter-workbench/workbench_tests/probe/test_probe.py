@@ -19,7 +19,6 @@ from tiltmeter.cli import app
 from tiltmeter.errors import AttachError
 from tiltmeter.models.judge_prompts import JudgeError
 from tiltmeter.rewards import InfraError
-from tiltmeter.stats.bradley_terry import win_chance
 from tiltmeter_workbench.check_report.html import render_html
 from tiltmeter_workbench.probe import attack_phrases, attacks
 from tiltmeter_workbench.probe.accuracy import accuracy, calibration
@@ -34,6 +33,7 @@ from tiltmeter_workbench.probe.scorecard import Scorecard, examine_reward
 from tiltmeter_workbench.probe.scorecard_report import as_report
 from tiltmeter_workbench.probe.scorecard_text import as_json, headline, learned_sentences
 from tiltmeter_workbench.probe.search import search
+from tiltmeter_workbench.stats.bradley_terry import win_chance
 from tiltmeter_workbench.stats.tilting import best_of_n_mean
 from tiltmeter_workbench.terminal.check_report import render_report
 

@@ -14,7 +14,6 @@ from tiltmeter.errors import AttachError
 from tiltmeter.rundir.checkpoints.sampling import (
     CheckpointSampling,
     is_sampling,
-    list_saves,
     open_sampling_lock,
     write_save,
 )
@@ -22,6 +21,7 @@ from tiltmeter.rundir.store import RunDirectory
 from tiltmeter_workbench.compare.referees import ScoringReferee, open_referee
 from tiltmeter_workbench.trail.at_saves import MOST_WAITING, SaveWatcher
 from tiltmeter_workbench.trail.reward_checkpoints import RewardPairs
+from tiltmeter_workbench.trail.saves import list_saves
 
 
 @pytest.fixture

@@ -71,7 +71,7 @@ def onset(run: Run, gold: Gold = None, labels: Labels = LABELS, json: Json = Fal
     """
     directory = open_run(run)
     verdict, run_facts, events = judge_run(directory)
-    of_verdict = _verdict_onset(verdict, run_facts) if gold is None else None
+    from_verdict = _verdict_onset(verdict, run_facts) if gold is None else None
     if gold is not None:
         source = load_gold(gold)
         if isinstance(source, PeopleSource):
@@ -80,15 +80,15 @@ def onset(run: Run, gold: Gold = None, labels: Labels = LABELS, json: Json = Fal
                 "after an alarm, and `tiltmeter view` shows it to them"
             )
         estimate, basis = _label_past(directory, run_facts, events, source, labels), f"by {source.identity}"
-    elif of_verdict is not None:
-        estimate, basis = of_verdict, "that the run has"
+    elif from_verdict is not None:
+        estimate, basis = from_verdict, "that the run has"
     elif run_facts.onset is not None and not run_facts.onset.why:
         estimate, basis = run_facts.onset, "bought after the alarm"
     else:
         estimate, basis = _known_gold(run_facts), "of every step"
     if estimate.why:
         raise StoreError(f"{run}: {estimate.why}")
-    checkpoint = _checkpoint(run_facts, estimate) if of_verdict is None else _advised(verdict)
+    checkpoint = _checkpoint(run_facts, estimate) if from_verdict is None else _advised(verdict)
     report = OnsetReport(basis, estimate, checkpoint)
     if json:
         typer.echo(json_module.dumps(_facts(report), indent=1))

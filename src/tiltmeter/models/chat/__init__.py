@@ -1,1 +1,1 @@
-"""Chat models: one in a folder here, or one behind a server that speaks OpenAI's protocol."""
+"""A chat model behind a server that speaks OpenAI's protocol."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import queue
@@ -15,8 +14,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from tiltmeter.data.batches import replace_surrogates
-from tiltmeter.models.chat.chat_model import ChatAnswer, ChatError, Turns
+from tiltmeter.errors import TiltmeterError
 from tiltmeter.safety.secret_scan import name_secret
 
 if TYPE_CHECKING:
@@ -28,7 +26,10 @@ LONGEST_WAIT_SECONDS = 20.0  # whatever a server asks for
 LONGEST_TRY_SECONDS = 600.0
 ANSWER_BYTES = 1 << 20
 RETRY_STATUSES = (408, 429, 500, 502, 503, 504)  # HTTP statuses that may pass
-MAX_FAILURES = 8  # questions in a row without an answer: the server is down
+
+
+class ChatError(TiltmeterError):
+    """A model could not be asked, and why. Answers that came before it stay valid."""
 
 
 class _BusyError(ChatError):
@@ -56,10 +57,6 @@ class Endpoint:
     retries: int = 3
 
     @property
-    def name(self) -> str:
-        return self.model
-
-    @property
     def host(self) -> str:
         return urlsplit(self.url).netloc
 
@@ -67,61 +64,6 @@ class Endpoint:
     def endpoint(self) -> str:
         base = self.url.rstrip("/")
         return base if base.endswith("/chat/completions") else f"{base}/chat/completions"
-
-    def answers(
-        self,
-        questions: Sequence[Turns],
-        *,
-        samples: int = 1,
-        limit: int = 256,
-        temperature: float = 1.0,
-        seed: int = 0,
-        extra: Mapping[str, Any] | None = None,
-    ) -> Iterator[tuple[int, list[ChatAnswer]]]:
-        """As `ChatModel.answers`. Each sample is a request of its own, with a seed that depends on what is asked and
-        not on what else is: a server that respects seeds answers the same again. `extra` goes into each request."""
-        bodies = [
-            {**self._body(turns, limit, temperature, f"{seed} {sample}"), **(extra or {})}
-            for turns in questions
-            for sample in range(samples)
-        ]
-        by_question: dict[int, dict[int, ChatAnswer]] = {}
-        failed: dict[int, ChatError] = {}
-        in_a_row = 0
-        for number, reply in self.replies(bodies):
-            question, sample = divmod(number, samples)
-            try:
-                if isinstance(reply, ChatError):
-                    raise reply
-                by_question.setdefault(question, {})[sample] = read_answer(reply)
-            except ChatError as error:
-                failed.setdefault(question, error)
-                in_a_row += 1
-                if in_a_row == MAX_FAILURES:
-                    break
-                continue
-            in_a_row = 0
-            if len(by_question[question]) == samples:
-                yield question, [by_question[question][at] for at in range(samples)]
-        if failed:
-            unanswered = len(questions) - sum(len(answers) == samples for answers in by_question.values())
-            rest = f", and after {MAX_FAILURES} in a row no more was asked" if in_a_row == MAX_FAILURES else ""
-            why = next(iter(failed.values()))
-            raise ChatError(
-                f"{unanswered} of {len(questions)} questions to {self.host} have no answer{rest}; the first: {why}"
-            )
-
-    def _body(self, turns: Turns, limit: int, temperature: float, seed: str) -> dict[str, Any]:
-        messages_in = [{"role": "user", "content": turns}] if isinstance(turns, str) else turns
-        messages = [{"role": turn["role"], "content": replace_surrogates(turn["content"])} for turn in messages_in]
-        digest = hashlib.sha256(f"{seed} {json.dumps(messages)}".encode()).digest()
-        return {
-            "model": self.model,
-            "messages": messages,
-            "max_tokens": limit,
-            "temperature": temperature,
-            "seed": int.from_bytes(digest[:4], "big") >> 1,
-        }
 
     def replies(
         self,
@@ -237,23 +179,6 @@ def is_loopback(url: str) -> bool:
     except ValueError:
         return False
     return address.is_loopback or address.is_unspecified
-
-
-def read_answer(body: bytes) -> ChatAnswer:
-    """What a chat completion says. Raises `ChatError` for anything else.
-
-    >>> read_answer(b'{"choices": [{"message": {"content": "Yes."}, "finish_reason": "stop"}]}').text
-    'Yes.'
-    """
-    try:
-        choice = json.loads(body)["choices"][0]
-        content = choice["message"]["content"]
-        ended = choice.get("finish_reason") != "length"
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
-        raise ChatError("the server's reply is not a chat completion") from None
-    if not isinstance(content, str):
-        raise ChatError("the server's reply holds no text")
-    return ChatAnswer(replace_surrogates(content), (), ended)
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:

@@ -6,7 +6,6 @@ import importlib.util
 import os
 import tomllib
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,21 +13,6 @@ from urllib.parse import urlsplit
 from tiltmeter.errors import AttachError, warn_user
 from tiltmeter.models.chat.endpoint import LONGEST_TRY_SECONDS, Endpoint, is_loopback
 from tiltmeter.safety.secret_scan import describe_secret, is_telling, name_secret
-
-EXAMPLE = """url = "http://localhost:8000/v1"
-model = "the model's name on that server"
-key_env = "MODEL_KEY"  # the environment variable that holds the key; leave it out if none is needed
-timeout = 60           # seconds for one try
-retries = 3
-"""
-
-
-def read_endpoint(path: str | Path) -> Endpoint:
-    """The server that a TOML file of the user describes. Raises `AttachError` with the fix."""
-    facts = read_description(path, "server", EXAMPLE, {field.name for field in fields(Endpoint)}, ("url", "model"))
-    endpoint = Endpoint(**facts)
-    check_endpoint(path, endpoint)
-    return endpoint
 
 
 def read_description(

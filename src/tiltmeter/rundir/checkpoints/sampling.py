@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, to_builtins
@@ -21,8 +19,7 @@ from tiltmeter.rundir.store import RunDirectory
 FILE_BYTES = 64 << 20  # of the prompts, with their other columns
 EVALUATION = "checkpoint_gold"  # the evaluation as which gold of checkpoints is declared
 
-_FOLDER = "checkpoints"
-_SAVE = re.compile(r"([0-9]{1,9})-([0-9]{1,15})\.json")
+FOLDER = "checkpoints"
 
 
 class CheckpointSampling(Struct, frozen=True, kw_only=True):
@@ -43,36 +40,25 @@ class CheckpointSampling(Struct, frozen=True, kw_only=True):
 
 def write_sampling(run: RunDirectory, attempt: int, sampling: CheckpointSampling) -> None:
     """Say how this attempt's checkpoints are asked. Raises `OSError`."""
-    write_sidecar(make_folder(run.path, _FOLDER) / f"{attempt}.json", to_builtins(sampling))
+    write_sidecar(make_folder(run.path, FOLDER) / f"{attempt}.json", to_builtins(sampling))
 
 
 def read_sampling(run: RunDirectory, attempt: int) -> CheckpointSampling:
     """Raises `StoreError`."""
-    return read_sidecar(run.path / _FOLDER / f"{attempt}.json", CheckpointSampling, FILE_BYTES)
+    return read_sidecar(run.path / FOLDER / f"{attempt}.json", CheckpointSampling, FILE_BYTES)
 
 
 def write_save(run: RunDirectory, attempt: int, step: int) -> None:
     """Say that a checkpoint was saved; once. Raises `OSError`."""
     try:
-        write_sidecar(make_folder(run.path, _FOLDER) / f"{attempt}-{step:06d}.json", {"step": step})
+        write_sidecar(make_folder(run.path, FOLDER) / f"{attempt}-{step:06d}.json", {"step": step})
     except FileExistsError:
         pass  # saved again at the same step, as at the end of training
-
-
-def list_saves(run: RunDirectory, attempt: int) -> list[int]:
-    """The steps at which this attempt saved a checkpoint, in order."""
-    matches = (_SAVE.fullmatch(entry.name) for entry in entries(run.path / _FOLDER) if entry.is_file())
-    return sorted(int(match[2]) for match in matches if match and int(match[1]) == attempt)
 
 
 def count_declared(run: RunDirectory) -> int:
     """How many checkpoints were asked and declared, by their files."""
     return sum(f"-{EVALUATION}" in entry.name for entry in entries(run.path / "evals"))
-
-
-def checkpoint_folder(output: str, step: int) -> Path:
-    """Where a Hugging Face trainer saves."""
-    return Path(output) / f"checkpoint-{step}"
 
 
 def open_sampling_lock(run: RunDirectory) -> int:

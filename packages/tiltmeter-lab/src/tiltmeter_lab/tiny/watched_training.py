@@ -16,7 +16,8 @@ from tiltmeter.adapters.arguments import Gold, Options
 from tiltmeter.rundir.journal import Event, read_events
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter.verdict.run_facts import RunFacts
-from tiltmeter.verdict.stop_advice import advise_on_run, score_advice
+from tiltmeter.verdict.stop_advice import advise_on_run
+from tiltmeter_lab.advice_score import score_advice
 from tiltmeter_lab.tiny import gold as gold_file
 from tiltmeter_lab.tiny import rewards as rewards_file
 from tiltmeter_lab.tiny.run_files import ARRAY_TYPES, Run

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from tiltmeter.view.markdown_text import bullets, escape_line, quote_text, table
+from tiltmeter.safety.safe_text import markdown as fenced
+from tiltmeter.view.markdown_text import LONGEST, escape_line, table
 from tiltmeter.view.without_secrets import without_secrets
 from tiltmeter_workbench.check_report.report import Check, CheckGroup, Report
 from tiltmeter_workbench.check_report.tables import cell, titles
@@ -62,3 +63,14 @@ def _details(check: Check) -> Iterator[str]:
             yield from quote_text(name, text)
     if examples and len(check.examples) > EXAMPLES:
         yield from (f"More examples in --json: {len(check.examples) - EXAMPLES}.", "")
+
+
+def bullets(title: str, lines: Sequence[str]) -> list[str]:
+    """A section of lines; nothing where there are none."""
+    return [f"### {title}", "", *(f"- {escape_line(each)}" for each in lines), ""] if lines else []
+
+
+def quote_text(name: str, text: str) -> list[str]:
+    """Foreign text under its name, shortened, and fenced so that it is not read as Markdown."""
+    cut = text if len(text) <= LONGEST else f"{text[:LONGEST]}… (+{len(text) - LONGEST})"
+    return [f"{escape_line(name)}:", "", fenced(cut), ""]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tiltmeter.data.batches import replace_surrogates
 from tiltmeter.errors import AttachError
-from tiltmeter.models.chat.chat_model import ChatAnswer, Turns
+from tiltmeter_workbench.common.chat_model import ChatAnswer, Turns
 
 BATCH = 16  # sequences that are generated or scored at once
 LOGITS = 1 << 28  # numbers that scoring may hold at once: 1 GB

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tiltmeter.errors import AttachError
-from tiltmeter.models.chat.chat_model import ChatModel
-from tiltmeter.models.chat.endpoint_file import read_endpoint
+from tiltmeter_workbench.common.chat_endpoint import read_endpoint
+from tiltmeter_workbench.common.chat_model import ChatModel
 from tiltmeter_workbench.common.local_model import LocalModel
 
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tiltmeter.data.batches import replace_surrogates
-from tiltmeter.models.chat.chat_model import ChatError, ChatModel, Turns
+from tiltmeter.models.chat.endpoint import ChatError
 from tiltmeter.models.judge_prompts import PAIRS, JudgeError, read_share
+from tiltmeter_workbench.common.chat_model import ChatModel, Turns
 
 #: One order: for each duel the first's share of the win (1, 0.5 or 0), or why there is none.
 Ask = Callable[[Sequence["AnswerPair"]], Sequence[float | Exception | None]]

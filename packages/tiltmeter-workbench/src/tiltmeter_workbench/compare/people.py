@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from tiltmeter.errors import AttachError
 from tiltmeter.gold import LATER, CompletionToLabel, GoldAnswer
 from tiltmeter.gold.people import UnjudgedError
-from tiltmeter.models.chat.chat_model import Progress
+from tiltmeter_workbench.common.chat_model import Progress
 from tiltmeter_workbench.common.label_page import PageItem, render_items
 from tiltmeter_workbench.compare.judge_prompt import AnswerPair
 

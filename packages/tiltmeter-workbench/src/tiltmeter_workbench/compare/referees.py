@@ -18,13 +18,13 @@ from tiltmeter.data.reward_fingerprint import fingerprint
 from tiltmeter.errors import AttachError
 from tiltmeter.gold import CompletionToLabel, GoldSource
 from tiltmeter.gold.people import PeopleSource
-from tiltmeter.models.chat.chat_model import Progress
-from tiltmeter.models.chat.endpoint import Endpoint
 from tiltmeter.models.judge import read_judge
 from tiltmeter.models.judge_prompts import PAIRS
 from tiltmeter.monitor.parts import load_gold, names_people
 from tiltmeter.safety.loading import load_function
 from tiltmeter.safety.safe_text import log_line
+from tiltmeter_workbench.common.chat_endpoint import ChatEndpoint
+from tiltmeter_workbench.common.chat_model import Progress
 from tiltmeter_workbench.compare.judge_prompt import AnswerPair, Ask, ask_with
 from tiltmeter_workbench.compare.people import PeopleGrades, PeopleLabels, PeopleReferee
 from tiltmeter_workbench.compare.sampling import JsonlCache
@@ -203,7 +203,7 @@ def open_referee(name: str, work: Path, *, scored: bool = False) -> Referee:
     cache = JsonlCache(work / "judged.jsonl")
     # A judge with a method grades answers one by one, as gold is.
     if name.endswith(".toml") and not scored and (judge := read_judge(name)).method == "bare":
-        server = Endpoint(judge.url, judge.model, judge.key_env, judge.timeout, judge.retries)
+        server = ChatEndpoint(judge.url, judge.model, judge.key_env, judge.timeout, judge.retries)
         mark = hashlib.sha256(PAIRS.format(guide=judge.guide, mark="").encode()).hexdigest()[:12]
         identity = f"the judge {judge.model} at {judge.host}, asked in both orders, guide {mark}"
         return PairwiseReferee(identity, ask_with(server, judge.guide), cache)

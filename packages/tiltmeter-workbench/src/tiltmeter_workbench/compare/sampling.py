@@ -15,7 +15,7 @@ import numpy as np
 
 from tiltmeter.data.batches import plain_text
 from tiltmeter.errors import AttachError
-from tiltmeter.models.chat.chat_model import ChatAnswer, Progress, Turns
+from tiltmeter_workbench.common.chat_model import ChatAnswer, Progress, Turns
 from tiltmeter_workbench.common.local_model import LocalModel
 from tiltmeter_workbench.common.table_files import Row, need_columns, read_rows
 

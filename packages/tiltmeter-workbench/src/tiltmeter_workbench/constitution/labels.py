@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tiltmeter.data.batches import replace_surrogates
-from tiltmeter.models.chat.chat_model import ChatModel, Turns
-from tiltmeter.models.chat.endpoint import Endpoint
 from tiltmeter.models.judge_prompts import JudgeError, parse_single_key
+from tiltmeter_workbench.common.chat_endpoint import ChatEndpoint
+from tiltmeter_workbench.common.chat_model import ChatModel, Turns
 
 #: What the two answers are called where a token is looked at; the second for models that have no capital letters.
 NAMES = (("A", "B"), ("1", "2"))
@@ -110,7 +110,7 @@ def label_questions(judge: ChatModel, questions: Sequence[Question], margin: flo
             yield number, PairLabel(better, round(difference, 6), float(f"{mass:.4g}"))
         return
     prompts = [question.turns for question in questions]
-    if isinstance(judge, Endpoint):
+    if isinstance(judge, ChatEndpoint):
         replies = judge.answers(prompts, limit=REPLY_LIMIT, temperature=0.0, extra=AS_JSON)
     else:
         replies = judge.answers(prompts, limit=REPLY_LIMIT, temperature=0.0)

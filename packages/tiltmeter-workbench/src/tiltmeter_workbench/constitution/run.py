@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from tiltmeter.errors import AttachError
-from tiltmeter.models.chat.chat_model import ChatError, ChatModel, Progress, Turns
+from tiltmeter.models.chat.endpoint import ChatError
 from tiltmeter.rundir.atomic_write import publish
+from tiltmeter_workbench.common.chat_model import ChatModel, Progress, Turns
 from tiltmeter_workbench.constitution.item_log import ItemLog, item_key, lock_folder
 from tiltmeter_workbench.constitution.labels import Question, label_questions
 from tiltmeter_workbench.constitution.principles import Constitution

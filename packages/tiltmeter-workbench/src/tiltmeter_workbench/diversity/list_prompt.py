@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from tiltmeter.models.chat.chat_model import Turns
+from tiltmeter_workbench.common.chat_model import Turns
 
 WORDS = (
     "\n\nGive {count} different answers to this, as different as you are unsure, each with the probability that you "

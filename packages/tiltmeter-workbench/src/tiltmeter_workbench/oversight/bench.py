@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from tiltmeter.errors import AttachError
-from tiltmeter.models.chat.chat_model import Progress
 from tiltmeter.models.judge import Judge
 from tiltmeter.models.judge_prompts import JudgeError
 from tiltmeter.models.oversight.all_methods import METHODS
 from tiltmeter.models.oversight.method import Grade
+from tiltmeter_workbench.common.chat_model import Progress
 from tiltmeter_workbench.compare.sampling import JsonlCache
 from tiltmeter_workbench.oversight.graded import GradedAnswers
 from tiltmeter_workbench.oversight.known_answers import KnownAnswer

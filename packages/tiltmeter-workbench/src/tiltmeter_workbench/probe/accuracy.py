@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tiltmeter.stats.bradley_terry import win_chance
 from tiltmeter.stats.intervals import wilson_interval
 from tiltmeter_workbench.probe.attack_effects import ALPHA, PromptInterval, mean_over_prompts
 from tiltmeter_workbench.probe.pairs import ProbeItem
 from tiltmeter_workbench.probe.reward_target import Target
+from tiltmeter_workbench.stats.bradley_terry import win_chance
 
 Floats = NDArray[np.float64]
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tiltmeter.errors import AttachError, StoreError, warn_user
-from tiltmeter.rundir.checkpoints.sampling import checkpoint_folder, list_saves, read_sampling
+from tiltmeter.rundir.checkpoints.sampling import read_sampling
 from tiltmeter.rundir.locate_run import locate_run
 from tiltmeter.rundir.store import RunDirectory
 from tiltmeter_workbench.compare.sampling import Prompts
 from tiltmeter_workbench.trail.at_saves import sampled_prompts, work_folder
+from tiltmeter_workbench.trail.saves import checkpoint_folder, list_saves
 
 
 @dataclass(frozen=True)

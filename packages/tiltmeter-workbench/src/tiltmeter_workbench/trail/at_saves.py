@@ -24,7 +24,7 @@ import numpy as np
 from tiltmeter.errors import AttachError, TiltmeterError, describe_error
 from tiltmeter.gold.people import PeopleSource
 from tiltmeter.monitor.parts import load_gold
-from tiltmeter.rundir.checkpoints.sampling import CheckpointSampling, checkpoint_folder, list_saves, read_sampling
+from tiltmeter.rundir.checkpoints.sampling import CheckpointSampling, read_sampling
 from tiltmeter.rundir.evaluations import Evaluation, write_evaluation
 from tiltmeter.rundir.pinned_prompts import make_snapshot, write_snapshot
 from tiltmeter.rundir.run_path import file_status
@@ -33,6 +33,7 @@ from tiltmeter_workbench.compare.referees import ScoringReferee
 from tiltmeter_workbench.compare.sampling import AnswerSampler, JsonlCache, Prompts, Which
 from tiltmeter_workbench.trail.checkpoints import BASE, Floats, measure_checkpoint
 from tiltmeter_workbench.trail.reward_checkpoints import RewardPairs
+from tiltmeter_workbench.trail.saves import checkpoint_folder, list_saves
 from tiltmeter_workbench.trail.trail import sampler_maker
 
 NICE = 19  # whatever else wants the core comes first

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tiltmeter.data.batches import from_columns
 from tiltmeter.errors import AttachError
 from tiltmeter.instruments.prompt_diversity import PromptDiversity
-from tiltmeter.models.chat.chat_model import ChatAnswer
+from tiltmeter_workbench.common.chat_model import ChatAnswer
 from tiltmeter_workbench.compare.measures.accuracy import TrlReward
 from tiltmeter_workbench.compare.measures.divergence import distance, log_ratios
 from tiltmeter_workbench.compare.measures.refusal import refusal_shares

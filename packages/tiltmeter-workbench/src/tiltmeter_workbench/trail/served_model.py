@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tiltmeter.models.chat.chat_model import ChatAnswer, Turns
-from tiltmeter.models.chat.endpoint_file import read_endpoint
+from tiltmeter_workbench.common.chat_endpoint import read_endpoint
+from tiltmeter_workbench.common.chat_model import ChatAnswer, Turns
 from tiltmeter_workbench.common.local_model import LocalModel
 from tiltmeter_workbench.compare.comparison import open_models
 

@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tiltmeter.models.chat.chat_model import ChatError
+from tiltmeter.models.chat.endpoint import ChatError
 from tiltmeter.models.judge import BATCH_SECONDS, Judge, fenced_body
 from tiltmeter.models.judge_cost import CHARACTERS
 from tiltmeter.models.judge_prompts import JudgeError

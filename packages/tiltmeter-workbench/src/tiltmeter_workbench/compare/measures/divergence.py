@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tiltmeter.models.chat.chat_model import ChatAnswer
 from tiltmeter.stats.intervals import student_t_quantile
+from tiltmeter_workbench.common.chat_model import ChatAnswer
 from tiltmeter_workbench.compare.measures.measure import Measure
 from tiltmeter_workbench.compare.sampling import AnswerSampler, Prompts
 

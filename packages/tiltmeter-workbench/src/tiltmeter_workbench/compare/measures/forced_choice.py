@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tiltmeter.models.chat.chat_model import Turns
+from tiltmeter_workbench.common.chat_model import Turns
 from tiltmeter_workbench.common.local_model import LocalModel
 from tiltmeter_workbench.compare.sampling import AnswerSampler, Which
 

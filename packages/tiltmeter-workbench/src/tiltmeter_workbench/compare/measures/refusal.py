@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tiltmeter.data.batches import from_columns
 from tiltmeter.instruments.refusal import RefusalShare
-from tiltmeter.models.chat.chat_model import ChatAnswer
+from tiltmeter_workbench.common.chat_model import ChatAnswer
 from tiltmeter_workbench.compare.measures.difference import Difference, percent, shares
 from tiltmeter_workbench.compare.measures.measure import Measure, example_answers
 from tiltmeter_workbench.compare.sampling import AnswerSampler, Which

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from tiltmeter.models.chat.chat_model import ChatAnswer
 from tiltmeter.rewards import Reward
+from tiltmeter_workbench.common.chat_model import ChatAnswer
 from tiltmeter_workbench.compare.measures.difference import FEWEST, Difference, means
 from tiltmeter_workbench.compare.measures.measure import Measure, State, not_asked
 from tiltmeter_workbench.compare.sampling import AnswerSampler, Which

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tiltmeter.errors import AttachError
-from tiltmeter.models.chat.chat_model import Turns
 from tiltmeter_workbench.check_report.report import Example
+from tiltmeter_workbench.common.chat_model import Turns
 from tiltmeter_workbench.compare.measures.difference import Difference, means, percent, shares
 from tiltmeter_workbench.compare.measures.forced_choice import ForcedChoice, choice_log_odds, spoken_choices
 from tiltmeter_workbench.compare.measures.measure import Measure, example_answers

@@ -17,9 +17,9 @@ from tiltmeter.instruments.answer_classes import AnswerClasses
 from tiltmeter.instruments.expected_distinct import ExpectedDistinct
 from tiltmeter.instruments.hedging import Hedging
 from tiltmeter.instruments.prompt_diversity import PromptDiversity
-from tiltmeter.models.chat.chat_model import ChatAnswer
 from tiltmeter.stats.word_hashes import Texts, Words
 from tiltmeter_workbench.check_report.report import Example
+from tiltmeter_workbench.common.chat_model import ChatAnswer
 from tiltmeter_workbench.compare.measures.difference import Difference, means, percent, shares
 from tiltmeter_workbench.compare.measures.measure import Measure, State, example_answers
 from tiltmeter_workbench.compare.sampling import AnswerSampler, Which

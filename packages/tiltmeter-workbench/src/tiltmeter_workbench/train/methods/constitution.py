@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from tiltmeter.errors import AttachError
-from tiltmeter.models.chat.chat_model import ChatError, ChatModel, Progress
+from tiltmeter.models.chat.endpoint import ChatError
 from tiltmeter_workbench.check_report.html import render_html
+from tiltmeter_workbench.common.chat_model import ChatModel, Progress
 from tiltmeter_workbench.common.open_chat import open_model
 from tiltmeter_workbench.common.table_files import read_rows
 from tiltmeter_workbench.constitution.mixing import read_human_pairs

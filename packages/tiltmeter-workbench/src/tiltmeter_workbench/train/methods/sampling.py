@@ -13,8 +13,8 @@ from typing import Any
 
 from tiltmeter.errors import AttachError
 from tiltmeter.gold.guards.composed_reward import ComposedReward
-from tiltmeter.models.chat.chat_model import ChatAnswer
 from tiltmeter.rundir.atomic_write import sync_folder
+from tiltmeter_workbench.common.chat_model import ChatAnswer
 from tiltmeter_workbench.common.local_model import LocalModel
 from tiltmeter_workbench.common.table_files import Row
 from tiltmeter_workbench.train import distributed

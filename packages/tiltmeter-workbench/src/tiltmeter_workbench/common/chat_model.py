@@ -6,16 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from tiltmeter.errors import TiltmeterError
-
 #: A prompt, or the turns of a conversation, each with `role` and `content`.
 Turns = str | Sequence[Mapping[str, str]]
 #: Called with the name of the work, how much of it is done, and how much there is.
 Progress = Callable[[str, int, int], None]
-
-
-class ChatError(TiltmeterError):
-    """A model could not be asked, and why. Answers that came before it stay valid."""
 
 
 @dataclass(frozen=True, slots=True)
