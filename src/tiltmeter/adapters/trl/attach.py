@@ -58,6 +58,7 @@ from tiltmeter.adapters.trl.tool_rows import tokenizer_of
 from tiltmeter.adapters.trl.traps import TrapRounds
 from tiltmeter.errors import AttachError, Boundary, describe_error, finish_first, is_interrupt, warn_user
 from tiltmeter.gold.find_gold import find_gold
+from tiltmeter.gold.regrade.settings import Regrade
 from tiltmeter.monitor.parts import REWARD_AS_GOLD, default_share
 from tiltmeter.safety.safe_text import log_line
 from tiltmeter.verdict.run_facts import CHECKPOINT_JUDGE
@@ -199,6 +200,8 @@ class Callback(TrainerCallback):  # type: ignore[misc]
             if trainer.rollout_queue is None:
                 return  # another rank, which sees no rollouts
             self._source = AsyncRollouts(trainer, self._guard)
+        elif isinstance(gold.source, Regrade):
+            raise AttachError("gold=Regrade(...) grades what an agent left, and this trainer makes no rollouts")
         elif gold.source is not None and gold.source != AUTO:
             self.sampler = CheckpointSampler(trainer, gold.source, gold.prompts, gold.sampling)
             self._gold = replace(gold, source=None)  # the monitor has no rollouts to ask about
