@@ -57,7 +57,7 @@ ALLOWED = {
     ("gold/regrade/grading.py", "glob"): 1,  # of a private folder
     ("gold/regrade/hostile_folder.py", "os.open"): 1,  # an agent's folder, which a person names; all else by descriptor
     ("gold/regrade/hostile_folder.py", "scandir"): 1,  # of a descriptor
-    ("gold/regrade/inside.py", "makedirs"): 3,  # in a sandbox
+    ("gold/regrade/inside.py", "makedirs"): 4,  # in a sandbox
     ("gold/regrade/inside.py", "os.open"): 1,
     ("gold/regrade/inside.py", "open"): 1,
     ("gold/regrade/packages.py", "chmod"): 1,  # a private folder with packages that are installed here

@@ -110,6 +110,21 @@ def test_a_right_program_passes_with_what_agents_leave_behind(of_tests: TaskGrad
     assert of_tests.grade(kept)[:2] == (1.0, "")
 
 
+def test_a_right_program_passes_tests_of_many_ways_of_writing() -> None:
+    """Fixtures, marks, mocks, classes of unittest, caught assertions, values that are not plain, child processes."""
+    fixtures = Path(__file__).parent / "fixtures"
+    program = (fixtures / "many_ways_program.txt").read_text()
+    tree = {"src/__init__.py": b"", "src/a.py": b"", "src/tool.py": b"print(42)"}
+    tree |= {"tests/__init__.py": b"", "tests/test_a.py": (fixtures / "many_ways_tests.txt").read_bytes()}
+    tree |= {"pyproject.toml": b"[tool.pytest.ini_options]\naddopts = '-ra --strict-markers --cov'\n"}
+    own = TaskGrader(GradingTask(tree, ("tests",)))
+    base = own.task.digest
+    assert own.grade(KeptWorkspace(base, {"src/a.py": program}))[:2] == (1.0, "")
+    wrong = program.replace("return NT(1, 2)", "return NT(1, 3)")
+    assert own.grade(KeptWorkspace(base, {"src/a.py": wrong})).value == 0.0
+    assert own.grade(KeptWorkspace(base, removed=("src/a.py", "src/tool.py", "src/__init__.py"))).value == 0.0
+
+
 def test_nothing_of_the_workspace_stands_in_for_what_grades_it() -> None:
     own = grader("from src.a import f\ndef test_f():\n    assert f(1) == 2\n", allow=("**",), protected=("tests/**",))
     ours = {

@@ -32,7 +32,7 @@ from tiltmeter.gold.regrade.assertions import (
 
 CHECK, TRUE, HIDDEN = "_tiltmeter_eq", "_tiltmeter_true", "_tiltmeter_hidden"  # names in the rewritten tests
 SKIPS = frozenset({"skip", "skipTest", "importorskip", "xfail", "exit"})
-SKIP_MARKS, FAIL_MARKS = ("skip", "skipif"), ("xfail", "expectedFailure")
+SKIP_MARKS, FAIL_MARKS = ("skip", "skipif", "skipIf", "skipUnless"), ("xfail", "expectedFailure")
 _CHANGING = frozenset({*SKIP_MARKS, *FAIL_MARKS})
 NEVER_SKIPPED, BEFORE, ANYWHERE = 0, 1, 2  # whether a test may be skipped, and when
 MOST_TIMES = 200  # that one assertion must be seen
@@ -106,7 +106,8 @@ class _Blinder:
         methods = {one.name: one for one in node.body if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef))}
         if "__init__" in methods:
             return  # pytest does not collect it
-        marks = marks.union(mark_names(node.decorator_list))
+        # What unittest skips is skipped when it is called.
+        marks = marks.union(mark_names(node.decorator_list), {"unittest"} if is_unit else ())
         for one in methods.values():
             if not one.name.startswith("test") and any(last_name(call.func) in SKIPS for call in calls_in(one)):
                 marks = marks | {"skip"}
@@ -128,7 +129,9 @@ class _Blinder:
             isinstance(one, ast.Call) and last_name(one.func) in SKIPS for one in inner
         )
         name = f"{of}{node.name}"
-        self.blind.tests[name] = ANYWHERE if leaves else BEFORE if marks.intersection(SKIP_MARKS) else NEVER_SKIPPED
+        may_skip = marks.intersection(SKIP_MARKS)
+        is_late = leaves or (may_skip and "unittest" in marks)
+        self.blind.tests[name] = ANYWHERE if is_late else BEFORE if may_skip else NEVER_SKIPPED
         compared = Counter(one for check in rewritten_assertions(node.body) for one in compared_names(check))
         loads = Counter(one.id for one in inner if isinstance(one, ast.Name))
         self._hidden_names, first = set(), self._next

@@ -105,19 +105,23 @@ class TaskGrader:
         return files
 
     @cached_property
+    def _imports(self) -> set[str]:
+        """What the task's own tests and program import. What is not installed here is the agent's to write."""
+        return imported_modules({**self.task.tree, **self.task.hidden_tests}, self._is_loaded)
+
+    @cached_property
     def _packages(self) -> frozenset[str]:
-        """What the task's own files import, where it is installed here, and what its settings name."""
-        own = imported_modules({**self.task.tree, **self.task.hidden_tests}, self._is_loaded)
-        return frozenset({*self.task.packages, *installed(own)})
+        return frozenset({*self.task.packages, *installed(self._imports)})
 
     def _is_loaded(self, path: str) -> bool:
         """Whether a file is one of the tests, or may be a part of the program."""
         return path in self.blind or path.endswith("conftest.py") or self.task.counts(path)
 
     def _refuse_foreign(self, tree: Mapping[str, bytes]) -> None:
-        """Raise where files import what the sandbox does not have: that says nothing about the program."""
+        """Raise where the agent's files import what the sandbox does not have: that says nothing about the program."""
+        names = imported_modules({**self.task.tree, **tree}, self.task.counts) - self._imports
         folder = package_folder(self._packages)
-        missing = [name for name in sorted(imported_modules(tree, self._is_loaded)) if not any(folder.glob(f"{name}*"))]
+        missing = [name for name in sorted(names) if not any(folder.glob(f"{name}*"))]
         if missing:
             raise TaskError(f"its files import {', '.join(missing)}: name that in Regrade(packages=[...])")
 
@@ -234,13 +238,13 @@ def _failed_tests(files: Mapping[str, BlindFile], messages: Messages, may_skip_a
 def _compare(files: Mapping[str, BlindFile], messages: Messages) -> tuple[Counter[int], str, bool]:
     """How often each assertion was seen, what does not hold, and whether a value can be compared only inside."""
     seen: Counter[int] = Counter()
-    wrong, undecided = "", False
+    wrong, undecided, by_file = "", False, list(files.values())
     for site, holds in messages["true"]:
         seen[site] += 1
         wrong = wrong or ("" if holds is True else "an assertion does not hold")
     for site, number, left, right in messages["equal"]:
         seen[site] += 1
-        expected = Expected(decode(right)) if number is None else files_expected(files, site)[number]
+        expected = Expected(decode(right)) if number is None else by_file[site // SITES].expected[number]
         wrong = wrong or ("" if _is_same(left, expected) else "a value differs")
     for site, number, holds, is_fooling in messages["odd"]:
         seen[site] += 1
@@ -248,11 +252,6 @@ def _compare(files: Mapping[str, BlindFile], messages: Messages) -> tuple[Counte
             wrong = wrong or ("an object that equals everything" if is_fooling else "an assertion does not hold")
         undecided = undecided or number is not None
     return seen, wrong, undecided
-
-
-def files_expected(files: Mapping[str, BlindFile], site: int) -> dict[int, Expected]:
-    """The values that were taken out of the file that an assertion stands in."""
-    return list(files.values())[site // SITES].expected
 
 
 def _is_same(encoded: Any, expected: Expected) -> bool:
