@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,4 +15,5 @@ def test_good_gold_passes_and_a_judge_behind_a_function_is_counted(monkeypatch: 
     assert trusted_runs.measure_refusals(8, 0, True)["good_gold_refused_share"] == 0.0
     judged = trusted_runs.measure_function_judge(40, 0, True)
     assert judged["function_judge_false_share_of"] == 40
-    assert len(judged["function_judge_rows"]) == 2
+    rows: Any = judged["function_judge_rows"]
+    assert len(rows) == 2

@@ -600,7 +600,8 @@ def test_what_was_asked_is_on_disk_before_anybody_is_asked(tmp_path: Path) -> No
     seen: list[bool] = []
 
     def look(request: CompletionToLabel) -> GoldAnswer:
-        asked = read_request(run, *map(int, request.id.split("-")[:2]))
+        attempt, step = map(int, request.id.split("-")[:2])
+        asked = read_request(run, attempt, step)
         assert asked is not None
         seen.append((request.attempt, request.step, request.row) in asked.rows)
         return worth(request.completion)

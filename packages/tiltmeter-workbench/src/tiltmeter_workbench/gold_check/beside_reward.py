@@ -16,8 +16,9 @@ from typing import Any
 from tiltmeter.data.batches import plain_text
 from tiltmeter.errors import AttachError
 from tiltmeter.gold import CompletionToLabel, GoldSource
+from tiltmeter.gold.known_answers import COMPLETION_COLUMNS
 from tiltmeter.gold.label_files import to_label
-from tiltmeter.gold.try_gold import COMPLETION_COLUMNS, OTHER_TEXT
+from tiltmeter.gold.try_gold import OTHER_TEXT
 from tiltmeter_workbench.probe.reward_target import Target
 
 ROWS = 16  # of the dataset

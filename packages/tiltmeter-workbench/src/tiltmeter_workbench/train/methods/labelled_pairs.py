@@ -17,7 +17,7 @@ from tiltmeter.data.dataset_facts import from_text
 from tiltmeter.data.records import RolloutBatch
 from tiltmeter.errors import AttachError
 from tiltmeter.gold import LATER, CompletionToLabel, GoldSource
-from tiltmeter.gold.label_files import ONSET, read_request, to_label
+from tiltmeter.gold.label_files import read_request, to_label
 from tiltmeter.gold.sampler import Row as Place
 from tiltmeter.rundir.journal import Event
 from tiltmeter.rundir.run_path import entries
@@ -41,7 +41,7 @@ def audited_rows(run: RunDirectory) -> set[Place]:
             continue
         key, _, purpose = name.removesuffix(".jsonl").partition(".")
         attempt, _, step = key.partition("-")
-        requests = read_request(run, int(attempt), int(step), onset=purpose == ONSET)
+        requests = read_request(run, int(attempt), int(step), purpose)
         rows |= set() if requests is None else set(requests.rows)
     return rows
 
