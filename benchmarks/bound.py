@@ -218,6 +218,7 @@ class Cell:
     make: Make
     bets: int = 0
     declared: bool = False  # the labels are opinions, so bets of a step count as one
+    declared_from: int = 0  # from this step on
     delay: int = 0  # steps until labels come
     covered: bool = True  # by the promise
 
@@ -240,7 +241,7 @@ def _alarms(cell: Cell, runs: int, share: float, seed: list[int]) -> int:
         us, counts = waiting.pop(0)
         owner = np.repeat(np.arange(runs), counts)
         budget.belief.learn(*sums_of(us, owner, runs), counts)
-        money.place(us, counts, shared=cell.declared)
+        money.place(us, counts, shared=cell.declared and step >= cell.declared_from)
         raised |= money.evidence >= log(1.0 / alpha_share(ALPHA, 1))
     return int(raised.sum())
 

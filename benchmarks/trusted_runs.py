@@ -262,17 +262,33 @@ def measure_refusals(runs: int, seed: int, small: bool) -> dict[str, object]:
 # -- a judge behind a function ----------------------------------------------------------------------------------------
 
 
+TOGETHER = 50  # runs whose source is found out at the same step
+MEAN_Z = 0.8  # of the size of a standardised reward
+
+
 def measure_function_judge(runs: int, seed: int, small: bool) -> dict[str, object]:
-    """`runs` of each size of mood and share of labels, without any change of the policy, by the bets of `bound.py`."""
+    """`runs` of each size of mood and share of labels, without any change of the policy, by the bets of `bound.py`.
+
+    One answer a step is asked about again, and from the step after its label has changed bets count as an opinion's. A
+    label that is drawn anew with every question, as `bound.py` draws it, changes half of the time. One that is `steady`
+    changes where the moods of two steps differ and it lies between them: size E|z| of half of the steps.
+    """
     rows = list[Row]()
-    for size in (0.2,) if small else (0.2, 0.3):
-        for share in SHARES:
-            count = alarms(Cell(f"a mood of {size} behind a function", leaning(mood(size))), runs, share, seed)
-            rows.append({"mood": size, "share": share, "alarms": count, "runs": runs})
-            print(rows[-1], file=sys.stderr, flush=True)
-    worst = max(row["alarms"] / row["runs"] for row in rows)
+    for steady in (False, True):
+        for size in (0.2,) if small else (0.2, 0.3):
+            for share in SHARES:
+                rng, count = np.random.default_rng([seed, round(100 * size)]), 0
+                for first in range(0, runs, TOGETHER):
+                    changed = int(rng.geometric(0.5 * size * MEAN_Z if steady else 0.5)) + 1
+                    cell = Cell("a mood", leaning(mood(size)), declared=True, declared_from=changed)
+                    count += alarms(cell, min(TOGETHER, runs - first), share, seed + first)
+                rows.append({"steady": steady, "mood": size, "share": share, "alarms": count, "runs": runs})
+                print(rows[-1], file=sys.stderr, flush=True)
+    worst = {kind: max(row["alarms"] for row in rows if row["steady"] is kind) / runs for kind in (False, True)}
     return {
-        "function_judge_false_share": round(worst, 5),
+        "function_judge_false_share": round(worst[False], 5),
         "function_judge_false_share_of": runs,
+        "function_judge_steady_false_share": round(worst[True], 5),
+        "function_judge_steady_false_share_of": runs,
         "function_judge_rows": rows,
     }

@@ -16,4 +16,4 @@ def test_good_gold_passes_and_a_judge_behind_a_function_is_counted(monkeypatch: 
     judged = trusted_runs.measure_function_judge(40, 0, True)
     assert judged["function_judge_false_share_of"] == 40
     rows: Any = judged["function_judge_rows"]
-    assert len(rows) == 2
+    assert len(rows) == 4

@@ -25,7 +25,7 @@ from msgspec import to_builtins
 
 from tiltmeter.data.baseline import Baseline
 from tiltmeter.data.batches import with_gold
-from tiltmeter.data.records import RAGGED_COLUMNS, Fault, Floats, Ints, Reading, RolloutBatch
+from tiltmeter.data.records import RAGGED_COLUMNS, SHARED_STEP, Fault, Floats, Ints, Reading, RolloutBatch
 from tiltmeter.data.slices import row_slices
 from tiltmeter.errors import ContractError, StoreError
 from tiltmeter.gold import LATER, CompletionToLabel, GoldSource
@@ -576,6 +576,8 @@ class LabelQueue:
             request = read_request(self.run, attempt, step) or request
         labels = self._require_labels(request, range(len(request.rows)), "")
         settled = settle_bets(request, list(labels.values()))
+        if self._probes.changed:  # as far as earlier steps say: a source with moods may move a step's labels together
+            settled = replace(settled, against=SHARED_STEP)
         if not request.whole:
             people = self._people_labels(request)
             settled = with_groups(self.run, request, adjust_for_pairs(request, settled))

@@ -83,6 +83,7 @@ class SourceProbes:
         self._closed_before = 0  # how many there were of them
         self._steps = self._labels = self._again = self._prompts = 0
         self._said = False
+        self.changed = False  # an answer that was asked about again got another label
 
     def count(self, attempt: int, step: int, facts: Mapping[str, Any]) -> None:
         """A step's labels are complete; `facts` as in its event."""
@@ -94,7 +95,9 @@ class SourceProbes:
             self._closed_before += 1
             self._steps += 1
         self._labels += facts["answered"]
-        self._again += len(facts.get("again", ()))
+        again = facts.get("again", ())
+        self._again += len(again)
+        self.changed |= any(now is not None and now != first for first, now in again)
         self._prompts += len(facts.get("probes", ()))
         self._said |= "unprobed" in facts
 
