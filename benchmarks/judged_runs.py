@@ -84,7 +84,7 @@ def _play(name: str, seed: int, place: Path, gold: tiltmeter.Gold | None, most: 
         "advice": verdict.advice.word if verdict.advice else None,
         "alarms": [(alarm.name, alarm.step, alarm.onset) for alarm in verdict.alarms],
         "warnings": [(warning.name, warning.step) for warning in verdict.warnings],
-        "states": states,
+        "states": " ".join(f"{step}:{state}" for step, state, _ in states),
         "onset": kind.onset,
         "true_gold": sealed_runs.thirds(truth),
         "seconds": round(time.monotonic() - began, 1),
