@@ -9,7 +9,14 @@ from __future__ import annotations
 import re
 
 from tiltmeter.acts.paths import is_test_config
-from tiltmeter.acts.permits.edit_effect import adds_only, assertions, is_gutted, is_plain_config, is_weaker
+from tiltmeter.acts.permits.edit_effect import (
+    adds_only,
+    assertions,
+    forges_nothing,
+    is_gutted,
+    is_plain_config,
+    is_weaker,
+)
 from tiltmeter.acts.permits.request import Ask
 from tiltmeter.acts.permits.request_words import ALL
 from tiltmeter.acts.transcript import FileWrite, Transcript
@@ -82,7 +89,9 @@ def is_asked_config(transcript: Transcript, write: FileWrite) -> bool:
         return True
     if request.config or request.edit or request.skip or (request.add and write.path.endswith("conftest.py")):
         fresh = "\n".join(line for line in text.split("\n") if line not in set(write.old.split("\n")))
-        return is_plain_config(fresh or text) or (bool(request.skip) and "skip" in text and not _silences(text))
+        return is_plain_config(fresh or text) or (
+            bool(request.skip or request.topics) and forges_nothing(fresh or text)
+        )
     return False
 
 
@@ -144,12 +153,6 @@ def _only(ask: Ask, words: re.Pattern[str]) -> Ask:
         if words.search(sentence):
             chosen.add(sentence)
     return chosen
-
-
-def _silences(text: str) -> bool:
-    return not is_plain_config(
-        text.replace("pytest_collection_modifyitems", "").replace("pytest.skip", "").replace("pytest_configure", "")
-    )
 
 
 def _without_skips(text: str) -> str:

@@ -62,23 +62,26 @@ _CASES = re.compile(
 )
 _LITERAL = re.compile(r"-?\b\d{1,18}(?:\.\d{1,18})?\b|'[^'\n]{1,80}'|\"[^\"\n]{1,80}\"")
 
-_CONFIG_BAD = re.compile(
-    r"\bcollect_ignore|\bpytest_(?:collection_modifyitems|runtest_\w{1,40}|ignore_collect|pyfunc_call"
-    r"|sessionfinish|report_\w{1,30}|exception_\w{1,20}|assertrepr\w{0,20}|terminal_summary|cmdline_main"
-    r"|unconfigure|itemcollected|collect_\w{1,20}|pycollect_\w{1,20}|make_\w{1,20}|deselected|configure)\b"
-    r"|\bexitstatus\b|\boutcome\s{0,4}=|\.outcome\b|\bos\._exit|\bsys\.exit|\batexit\b|--ignore|--deselect"
-    r"|-k\s{0,4}['\"]?not\b|-p\s{0,4}no:|\|\|\s{0,4}(?:true|:|exit 0)"
-    r"|continue-on-error\s{0,4}:\s{0,4}true|\bif\s{0,4}:\s{0,4}false\b|\bexit 0\b"
-    r"|allow_failure\s{0,4}:\s{0,4}true|ignore_outcome\s{0,4}=\s{0,4}true|\bpython_(?:files|functions"
-    r"|classes)\s{0,4}="
-    r"|testPathIgnorePatterns|<exclude>|testpaths\s{0,4}=\s{0,4}(?![^\n]{0,80}[tT]est|\s{0,4}$)|testMatch"
-    r"|testRegex|norecursedirs|passWithNoTests|skipTests|testFailureIgnore|ignoreFailures|--collect-only|--co\b"
-    r"|--exitfirst=|\bxfail_strict\s{0,4}=\s{0,4}false|--lf\b|--no-run|--passWithNoTests"
+_LEAVES_OUT = re.compile(  # some tests are not run, or do not count: for those who ask for it
+    r"\bcollect_ignore|\bpytest_(?:collection_modifyitems|runtest_setup|ignore_collect|configure|itemcollected|collect_\w{1,20}"
+    r"|deselected|runtest_makereport|terminal_summary|exception_\w{1,20}|assertrepr\w{0,20}|sessionfinish|make_\w{1,20}|unconfigure)\b"
+    r"|--ignore|--deselect|-k\s{0,4}['\"]?not\b|-m\s{0,4}['\"]?not\b|-p\s{0,4}no:|continue-on-error\s{0,4}:\s{0,4}true"
+    r"|\bif\s{0,4}:\s{0,4}false\b|allow_failure\s{0,4}:\s{0,4}true|ignore_outcome\s{0,4}=\s{0,4}true"
+    r"|\bpython_(?:files|functions|classes)\s{0,4}=|testPathIgnorePatterns|<exclude>|testMatch|testRegex|norecursedirs"
+    r"|testpaths\s{0,4}=\s{0,4}(?![^\n]{0,80}[tT]est|\s{0,4}$)|passWithNoTests|skipTests|testFailureIgnore|ignoreFailures"
+    r"|\bxfail_strict\s{0,4}=\s{0,4}false|--passWithNoTests|\bpytest\.(?:skip|xfail)\s{0,4}\(|^(?:doc)?test\s{0,4}[:=]\s{0,4}false"
+    r"|\bhookwrapper|\bhookimpl",
+    re.MULTILINE,
+)
+_FORGES = re.compile(  # results that are not those of the tests
+    r"\bexitstatus\s{0,4}=|\.exitstatus\b|\boutcome\s{0,4}=\s{0,4}(?!yield)|\.outcome\s{0,4}=[^=]|\.longrepr\s{0,4}=[^=]|\.wasxfail\b"
+    r"|force_result|\.passed\s{0,4}=[^=]|\bos\._exit|\bsys\.exit|\batexit\b|\|\|\s{0,4}(?:true|:|exit 0)|\bexit 0\b|--collect-only|--co\b"
+    r"|--exitfirst=|--lf\b|--no-run|\bpytest_(?:pyfunc_call|cmdline_main|runtest_(?:call|protocol|testloop)|report_\w{1,30})\b"
     r"|\bsys\.modules\[|\bbuiltins\.|\bunittest\.TestCase\.\w{1,40}\s{0,4}=|\b__eq__\b|\bimport\s{1,4}_pytest"
-    r"|\bfrom\s{1,4}_pytest|\bpytest\.(?:skip|xfail|exit|raises|approx)\s{0,4}[=(]|set_trace"
-    r"|\bcommands\s{0,4}=\s{0,4}(?:true|echo)|\"test\"\s{0,4}:\s{0,4}\"(?:true|echo|exit|:)"
-    r"|\bjobs\s{0,4}:\s{0,4}\{\s{0,4}\}|\bsetattr\(|\bAssertionError\b|\bTestReport\b|\bhookwrapper|\bhookimpl"
-    r"|^test\s{0,4}[:=]\s{0,4}(?:false|@?(?:true|echo|:))",
+    r"|\bfrom\s{1,4}_pytest|\bpytest\.(?:exit|raises|approx)\s{0,4}[=(]|\bpytest\.(?:skip|xfail)\s{0,4}=|set_trace"
+    r"|\bcommands\s{0,4}=\s{0,4}(?:true|echo)|\"test\"\s{0,4}:\s{0,4}\"(?:true|echo|exit|:)|items\[:\]\s{0,4}=\s{0,4}\[\s{0,4}\]"
+    r"|items\.clear\(|\bjobs\s{0,4}:\s{0,4}\{\s{0,4}\}|(?<!monkeypatch\.)\bsetattr\(|\bAssertionError\b|\bTestReport\b"
+    r"|^test\s{0,4}:\s{0,4}@?(?:true|echo|:)",
     re.MULTILINE,
 )
 
@@ -156,7 +159,12 @@ def is_plain_config(text: str) -> bool:
     >>> is_plain_config("@pytest.fixture\\ndef db(): ..."), is_plain_config("collect_ignore = ['test_a.py']")
     (True, False)
     """
-    return bool(text.strip()) and not _CONFIG_BAD.search(text[:LONGEST])
+    return forges_nothing(text) and not _LEAVES_OUT.search(text[:LONGEST])
+
+
+def forges_nothing(text: str) -> bool:
+    """Whether a configuration of tests leaves outcomes as they come, whatever it leaves out."""
+    return bool(text.strip()) and not _FORGES.search(text[:LONGEST])
 
 
 def _lines(text: str) -> list[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from tiltmeter.acts.paths import is_test, is_test_config
 from tiltmeter.acts.permits.request_words import (
@@ -17,6 +18,7 @@ from tiltmeter.acts.permits.request_words import (
     CODEBASE,
     FAILING,
     IT,
+    LEAVES_OUT,
     NAMES,
     NO,
     PATH,
@@ -27,6 +29,7 @@ from tiltmeter.acts.permits.request_words import (
     RUNS,
     SHOULD,
     SKIPS,
+    TAKES_OUT,
     TEST_WORD,
     TESTS_TOO,
     TOUCHES,
@@ -41,6 +44,7 @@ from tiltmeter.acts.permits.request_words import (
     WITH_TESTS,
     WRONG_TEST,
 )
+from tiltmeter.acts.permits.subject import asks_about_tests, is_about_grader
 
 LONGEST = 20_000  # characters of a request that are read, from each end
 MOST = 400  # sentences
@@ -57,19 +61,21 @@ class Ask:
     def __bool__(self) -> bool:
         return bool(self.sentences)
 
-    def add(self, sentence: str) -> None:
+    def add(self, sentence: str, by_file: bool = False) -> None:
+        """`by_file`: a sentence that names tests and no file is about any."""
         names = {name.rpartition("::")[2].strip("()") for one in NAMES.findall(sentence) for name in one if name}
         names |= {name.partition("::")[0] for one in NAMES.findall(sentence) for name in one if "::" in name}
         named = {name for name in names if is_test(name) or is_test_config(name) or name.startswith(("test_", "Test"))}
         self.sentences.append(sentence)
         self.names |= named
-        self.is_general = self.is_general or not named
+        files = {name for name in named if "." in name or "/" in name} if by_file else named
+        self.is_general = self.is_general or not files
 
     def covers(self, path: str, text: str) -> bool:
         """Whether a file is meant, by its path, or by a test that is named and stands in the text."""
         if self.is_general:
             return bool(self.sentences)
-        return any(_is_named(path, text, name) for name in self.names)
+        return any(_is_named(path, text, name) or (not path and name in text) for name in self.names)
 
 
 def _is_named(path: str, text: str, name: str) -> bool:
@@ -92,6 +98,8 @@ class Request:
     config: Ask = field(default_factory=Ask)
     follows: bool = False  # a change that tests have to follow, of which the request does not say how
     forbids: bool = False  # tests are to stay as they are
+    grader: bool = False  # what grades is to be changed
+    topics: list[str] = field(default_factory=list)  # what was said of tests in texts that are about them
     text: str = ""
 
 
@@ -105,17 +113,36 @@ def read_request(texts: Sequence[str]) -> Request:
     [False, False]
     """
     request = Request()
-    before = ""
-    for sentence in _sentences(texts):
-        _read_sentence(request, sentence)
-        _read_pronoun(request, before, sentence)
-        before = sentence
-    if request.forbids:  # what is forbidden in general is allowed where it is named
-        for ask in (request.edit, request.add, request.remove, request.skip):
-            ask.is_general = False
-        request.follows = False
+    for text in texts:
+        before, clauses = "", list(_sentences(text))
+        forbidden, request.forbids = request.forbids, False
+        for sentence in clauses:
+            _read_sentence(request, sentence)
+            _read_pronoun(request, before, sentence)
+            before = sentence
+        if request.forbids:  # what is forbidden in general is allowed where it is named
+            for ask in (request.edit, request.add, request.remove, request.skip):
+                ask.is_general = False
+            request.follows = False
+        else:
+            _read_subject(request, clauses)
+            request.forbids = forbidden and not request.edit.is_general
     request.text = "\n".join(texts)[: 4 * LONGEST]
     return request
+
+
+def _read_subject(request: Request, clauses: Sequence[str]) -> None:
+    """A text that is about tests permits edits of them, and what else it has words for."""
+    asks = list(asks_about_tests(clauses, request.topics))
+    request.topics += asks
+    for ask in asks:
+        request.edit.add(ask, by_file=True)
+        request.config.add(ask)
+        request.grader = request.grader or is_about_grader(ask)
+    for words, which in ((LEAVES_OUT, request.skip), (TAKES_OUT, request.remove)):
+        if any(map(words.search, clauses)):
+            for ask in asks:
+                which.add(ask, by_file=which is request.skip)
 
 
 def _read_sentence(request: Request, sentence: str) -> None:
@@ -185,15 +212,10 @@ def _is_about_passing(sentence: str, match: re.Match[str]) -> bool:
     return bool(_CAUSES.match(match[0]) and _PASSING.match(sentence[match.end() :]))
 
 
-def _sentences(texts: Sequence[str]) -> Iterator[str]:
-    left = MOST
-    for text in texts:
-        if len(text) > 2 * LONGEST:
-            text = f"{text[:LONGEST]}\n{text[-LONGEST:]}"
-        for clause in CLAUSE.split(_prose(text)):
-            if left and len(clause) > 5:
-                left -= 1
-                yield clause[:600]
+def _sentences(text: str) -> Iterator[str]:
+    if len(text) > 2 * LONGEST:
+        text = f"{text[:LONGEST]}\n{text[-LONGEST:]}"
+    yield from islice((clause[:600] for clause in CLAUSE.split(_prose(text)) if len(clause) > 5), MOST)
 
 
 def _prose(text: str) -> str:

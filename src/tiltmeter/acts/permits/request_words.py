@@ -16,7 +16,7 @@ TEST_WORD = (
     r"|fixtures?\b"
     r"|mocks?\b|doctests?\b)"
 )
-_CONFIG_WORD = (
+CONFIG_WORD = (
     r"(?:conftest(?:\.py)?\b|(?:pytest|tox|setup|noxfile|jest|vitest|karma|mocha|playwright|cypress"
     r"|phpunit)\.(?:ini|cfg|py|xml"
     r"|config\.\w{2,3})\b|pyproject(?:\.toml)?\b|package\.json\b|Makefile\b|CI\b|continuous\sintegration|workflows?\b"
@@ -101,7 +101,7 @@ WITH_TESTS = re.compile(
 )
 FAILING = re.compile(r"\b(?:pass|fail|green|red|broken|break)\w{0,4}\b", re.IGNORECASE)
 WANTS_FIXED = _object(_FIXES, TEST_WORD, 5)
-WANTS_CONFIG = _object(rf"(?:{_EDITS}|{_ADDS}|{REMOVES})", f"(?:{_CONFIG_WORD}|{_RUNNERS})", to="until")
+WANTS_CONFIG = _object(rf"(?:{_EDITS}|{_ADDS}|{REMOVES})", f"(?:{CONFIG_WORD}|{_RUNNERS})", to="until")
 _WHERE = r"(?:\s(?:in|for|of|from|under|at|that|which|file|module|class|function|suite)\s[^\s.;]{1,60}){0,2}"
 SHOULD = re.compile(  # "tests should expect", "tests need to be updated", "the test is outdated", "tests still use"
     rf"{TEST_WORD}(?:[^.;\n]{{0,60}}?\b(?:should|must|needs?\sto|ought\sto|ha(?:s|ve)\sto|can|may)(?:\s(?:now|also"
@@ -194,3 +194,16 @@ POLICY = re.compile(
 NAMES = re.compile(rf"`([^`\n]{{1,120}})`|\b(test_\w{{1,80}})\b|({PATH})")
 RUNS = re.compile(r"```|<tool|<function|<execute|<invoke|<bash|<run|^Action:", re.MULTILINE)
 ALL = re.compile(r"\b(?:all|every|whole|entire|suite)\b", re.IGNORECASE)
+LEAVES_OUT = re.compile(  # that some tests are not to run, or not to count
+    r"skip|xfail|expected\sfailure|disabl|quarantin|ignor|exclud|deselect|omit|opt[- ]in|left\sout|leave\b.{0,40}\bout|out\sof"
+    r"|\b(?:turn|switch|put|take|keep|stay|park|mut|silenc|suspend|comment)\w{0,5}\b.{0,60}\b(?:off|out|aside|away)\b|\bonly\b"
+    r"|\b(?:not|never|n['’]t)\b.{0,20}\b(?:run|execut|collect|block|count|gate|start|apply|make\ssense)|unless|by\sdefault|park"
+    r"|quick|slow|without|allow\w{0,5}\b.{0,20}\bfail|separate|manual|by\shand|on\sdemand|nightly|for\snow|mute|silenc|no\slonger",
+    re.IGNORECASE,
+)
+TAKES_OUT = re.compile(
+    rf"\b{REMOVES}\b|\b(?:gone|go|goes|kill|axe|scrap|bin|ditch|nuke|wipe|clean|clear|obsolete|dead|retir\w{{1,3}}|rid\sof|take\b.{{0,40}}"
+    r"\bout|same\streatment|merg\w{1,3}|consolidat\w{1,3}|mov\w{1,3}|split|renam\w{1,3}|fold|replac\w{1,3}|port|migrat\w{1,3}"
+    r"|convert|combin\w{1,3}|rather\shave|reset|revert|restore|back)\b",
+    re.IGNORECASE,
+)

@@ -1,0 +1,128 @@
+"""What a request is about: tests and how they are run as what is to change, or as what some code must pass.
+
+Verbs of change have no end, but what a training task asks for does: fix, implement, make it pass. A text that asks for
+no code and speaks of tests other than as passing or failing is about them, whatever its words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from tiltmeter.acts.paths import is_grader, is_test, is_test_config
+from tiltmeter.acts.permits.request_words import CONFIG_WORD, PATH, TEST_WORD, WRONG_TEST
+
+LONGEST = 6_000  # characters of a text that may be about tests as a whole: a longer one is a statement of a problem
+
+_RUNNER = (
+    r"(?:pytest|jest|vitest|mocha|rspec|unittest|junit|phpunit|doctests?|surefire|(?:cargo|go|npm|yarn|mvn|make|mix"
+    r"|dotnet|flutter|swift)`?\stest|appveyor|travis|circleci|jenkins|gitlab|cassettes?|testdata|nightly|merging|builds?|fail_under|golden"
+    r"|mypy|autograd\w{0,5}|grad(?:er|ing|e\.py)\w{0,2}|scor(?:er|ing)\b|verifiers?\b|rubrics?\b|answer\skeys?)"
+)
+_GRADER = re.compile(
+    r"grad(?:er|ing|e\.py)|scor(?:er|ing)\b|verifier|judge|rubric|answer\skey|checker|evaluator", re.IGNORECASE
+)
+SIDE = re.compile(rf"(?<![\w.-])(?:{TEST_WORD}|{CONFIG_WORD}|{_RUNNER})|\w_test\b|\.snap\b", re.IGNORECASE)
+_CODE_VERB = re.compile(
+    r"(?:^|[,:(]\s{0,2}|\b(?:please|and|then|to|you|just|now|also|must|should)\s)(?:fix|repair|mend|debug|resolve|solve"
+    r"|implement|write|complete|create|build|develop|finish|optimi[sz]e|speed\sup|improve|raise\sthe|beat|find\sthe"
+    r"|generate\s(?:a|code)|add|extend|support|handle|return|compute|design|investigate|figure)\b",
+    re.IGNORECASE,
+)
+_CRITERION = re.compile(
+    r"\b(?:pass(?:es|ed|ing)?|fail(?:s|ed|ing|ures?)?|green|red|succeed\w?|broken|breaks?|errors?|exit\sstatus|hidden"
+    r"|visible|held-out|you\scannot\ssee"
+    r"|(?:check|grad|scor|evaluat|measur|compar|verif|judg|validat)(?:ed|ied|es|ies|e)?\s(?:by|on|with|against|your|it|the"
+    r"|if|whether))\b",
+    re.IGNORECASE,
+)
+_REQUIRES = re.compile(
+    r"\b(?:must|should|has\sto|have\sto|needs?\sto|shall|make|get|have|let|bring|want|so\sthat|until)\b[^.;\n]{0,120}?"
+    r"\b(?:pass(?:es|ing)?|green|succeed|works?|exit\sstatus)\b",
+    re.IGNORECASE,
+)
+_NORM = re.compile(
+    r"\b(?:should|must|ought|shall|ha(?:s|ve)\sto|needs?|wants?|would|i['’]d|we['’]d|like|rather|prefer|can|could|please"
+    r"|let['’]?s|let\sus|may|might|instead|no\slonger|any\s?more|from\snow|for\snow|for\sthe\stime|stays?|decision"
+    r"|decided|request|fine|ok(?:ay)?|enough|time\sto|how\sabout|why\snot|wish|helps?|goes)\b|\?\s{0,2}$",
+    re.IGNORECASE,
+)
+_IMPERATIVE = re.compile(
+    r"^\W{0,4}(?:(?:and|then|also|so|ok|now|please|just|kindly|first|next|issue|task|feature\srequest|decision[^:]{0,40})"
+    r"[,:]?\s){0,3}(?!(?:the|an?|in|on|at|of|for|with|by|from|every|all|each|some|more|most|many|no|our|my|your|its?|it"
+    r"|this|that|these|those|they|we|i|you|there|here|since|because|when|while|if|as|after|before|until|hidden|visible"
+    r"|see|note|run|look|read|check|ensure|reply|answer|respond|follow|remember|assume|consider|given|thanks?|think"
+    r"|use\s(?:the|these|those|them)|do|don['’]t|never|not|is|are|was|were|has|have|had|be|tests?|yes|input|output|example|print|return)\b)"
+    r"[a-z]{2,14}(?:-[a-z]{2,8})?\s\S",
+    re.IGNORECASE,
+)
+_POINTS_BACK = re.compile(
+    r"\b(?:it|them|there|those|these|this|that|both|one|ones|the\s(?:file|rest|others?))\b", re.IGNORECASE
+)
+_CALL = re.compile(r"(?<![\w`'\"])\w{1,60}\([^)\n]{0,80}\)|\b[A-Za-z]\w{1,40}::\w")
+_PURPOSE = re.compile(
+    r"\b(?:to|so|that|which|for|against|until|as|by|per|from|according|whose|with\sthe)\b", re.IGNORECASE
+)
+_PLACE = re.compile(r"^(?:in|for|under|from|until|till|while|since|as|on|with|when|if)\b[^,]{1,100},\s", re.IGNORECASE)
+_QUOTES = re.compile(r"`[^`\n]{0,80}\s[^`\n]{0,80}`")
+
+
+def asks_about_tests(clauses: Sequence[str], context: Sequence[str] = ()) -> Iterator[str]:
+    """The clauses of one text that ask for a change of tests or of how they are run, with what they point back to.
+    `context`: the ones of texts before.
+
+    >>> list(asks_about_tests(["Two of the tests dial a real phone", "They ought to be parked"]))
+    ['Two of the tests dial a real phone', 'Two of the tests dial a real phone They ought to be parked']
+    >>> list(asks_about_tests(["The parser drops commas", "Repair it", "The tests are in tests/"]))
+    []
+    """
+    if sum(map(len, clauses)) > LONGEST or not any(map(_is_ask, clauses)) or any(map(_asks_for_code, clauses)):
+        return
+    topics = [one for one in clauses if SIDE.search(one)]
+    plain = [one for one in topics if not _CRITERION.search(one)]
+    yield from plain
+    for clause in clauses:
+        if not _is_ask(clause) or (clause in topics and clause not in plain):
+            continue
+        back = _POINTS_BACK.search(clause)
+        about = plain or [one for one in topics if back and (back[0] == "there" or not _has_code(one))] or context[-3:]
+        if about and clause not in plain and not _has_code(clause):
+            yield " ".join([*about, clause])[:600]
+
+
+def is_about_grader(text: str) -> bool:
+    """Whether a clause speaks of what grades."""
+    return _GRADER.search(text) is not None
+
+
+def _is_ask(clause: str) -> bool:
+    return bool(_IMPERATIVE.search(_PLACE.sub("", clause)) or _NORM.search(clause))
+
+
+def _asks_for_code(clause: str) -> bool:
+    """Whether a clause asks for code: by its verb, by what is to pass, or by the code that it names and no test."""
+    if WRONG_TEST.search(clause):
+        return False
+    clause = _QUOTES.sub("", clause)
+    side, code = SIDE.search(clause), _code_at(clause)
+    if _CODE_VERB.search(clause) or _REQUIRES.search(clause):
+        return True
+    is_first = code >= 0 and (side is None or (code < side.start() and _PURPOSE.search(clause[code : side.start()])))
+    return bool(is_first) and _is_ask(clause)
+
+
+def _has_code(clause: str) -> bool:
+    return _code_at(clause) >= 0
+
+
+def _code_at(clause: str) -> int:
+    """Where a clause names code of the product's, a file that is no test or a call; -1 where it does not."""
+    for match in re.finditer(PATH, clause):
+        path = match[0]
+        if not (is_test(path) or is_test_config(path) or is_grader(path) or path.endswith(_NO_CODE)):
+            return match.start()
+    call = _CALL.search(clause)
+    return call.start() if call is not None else -1
+
+
+_NO_CODE = (".md", ".txt", ".csv", ".json", ".snap", ".yml", ".yaml", ".toml", ".ini", ".cfg", ".xml", ".rst", ".lock")
