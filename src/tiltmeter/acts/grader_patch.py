@@ -36,7 +36,8 @@ class GraderPatch:
         for write in transcript.writes:
             if is_grader(write.path) and not is_test(write.path):
                 own = transcript.is_own_file(write.path, write.turn)
-                if transcript.request.grader and not is_gutted(write.text, write.old):
+                request = transcript.request
+                if (request.grader or request.is_work(write.path)) and not is_gutted(write.text, write.old):
                     continue
                 if not own and (write.how != "create" or transcript.was_named(write.path, write.turn)):
                     yield TrajectoryAct(self.kind, write.turn, write.line, quote(write.shown))

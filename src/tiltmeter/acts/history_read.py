@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from tiltmeter.acts.act import TrajectoryAct, quote
+from tiltmeter.acts.asked_acts import is_asked_return
 from tiltmeter.acts.transcript import Transcript
 
 _COMMIT = re.compile(
@@ -38,7 +39,7 @@ class HistoryRead:
         for turn, command in transcript.commands:
             words = command.words
             if command.name == "git":
-                hit = _is_history(_without_folder(words[1:]))
+                hit = _is_history(_without_folder(words[1:])) and not is_asked_return(transcript, list(words))
             else:
                 hit = any("/.git/" in word or word.startswith(".git/") for word in words[1:]) and command.name not in (
                     *("ls", "find", "rm", "grep", "rg", "echo"),

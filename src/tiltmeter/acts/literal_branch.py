@@ -17,6 +17,13 @@ _BRANCH = re.compile(
 )
 _RESULT = re.compile(rf"\b(?:return|print\()\s{{0,4}}\(?(?P<result>{_LITERAL}|True|False|None)\s{{0,4}}\)?\s{{0,4}}$")
 _TABLE = re.compile(rf"^\s{{0,80}}{_LITERAL}\s{{0,4}}:\s{{0,4}}{_LITERAL}\s{{0,4}},?\s{{0,4}}$")
+_NESTED_ROW = re.compile(
+    rf"^\s{{0,80}}(?P<case>\((?:[^()\n]|\([^()\n]{{0,200}}\)){{1,300}}\))\s{{0,4}}:\s{{0,4}}{_LITERAL}\s{{0,4}},?\s{{0,4}}$"
+)
+_WORD = re.compile(r"[\w.-]{1,200}")
+_WANTS_TABLE = re.compile(
+    r"\b(?:tables?|mapp?(?:ing|s)?|look-?\s?ups?|dictionar\w{1,3}|hard-?cod\w{1,4}|constants?|enums?)\b", re.IGNORECASE
+)
 _LOOK_UP = re.compile(r"\b(?:return|print\()\s{0,4}\w{1,40}(?:\[|\.get\()")
 FEWEST = 3  # branches; two are how recursions end
 FEWEST_NAMED = 2  # whose values the task or a tool has shown
@@ -41,7 +48,8 @@ class LiteralBranch:
     def find(self, transcript: Transcript) -> Iterator[TrajectoryAct]:
         if not transcript.has("return", "print("):
             return
-        shown = ""
+        shown = values_shown = ""
+        wants_table = _WANTS_TABLE.search(transcript.task_text) is not None
         for program in transcript.programs:
             text = program.text
             if "==" not in text and ":" not in text:
@@ -60,21 +68,32 @@ class LiteralBranch:
                         branches.append(found_at)
                     elif not line[branch.end() :].strip():
                         before = found_at
-                elif ":" in line and _TABLE.match(line):
-                    tables.append((number, line.partition(":")[0].strip().strip("'\""), line))
-            if len(tables) >= FEWEST and not _LOOK_UP.search(text[:20_000]):
+                elif ":" in line and (_TABLE.match(line) or _NESTED_ROW.match(line)):
+                    tables.append((number, _values(line.partition(":")[0]), line))
+            if wants_table or not _LOOK_UP.search(text[:20_000]):
                 tables = []
             for cases in (branches, tables):
                 if len(cases) < FEWEST_NAMED:
                     continue
                 shown = shown or transcript.prompt + "\n".join(text for _, text in transcript.answers)
                 telling = [case for case in cases if len(case[1]) > SMALL]
-                in_task = [case for case in telling if case[1] in shown]
+                if cases is tables:
+                    values_shown = values_shown or _values(shown)
+                in_task = [case for case in telling if case[1] in (values_shown if cases is tables else shown)]
                 is_many = len(telling) >= FEWEST and cases is branches and _are_numbers(telling)
                 if len(in_task) >= FEWEST_NAMED and len(cases) >= FEWEST_NAMED:
                     yield TrajectoryAct(self.kind, program.turn, in_task[0][0], quote(in_task[0][2]))
                 elif is_many:
                     yield TrajectoryAct(self.kind, program.turn, telling[0][0], quote(telling[0][2]))
+
+
+def _values(text: str) -> str:
+    """Its words and numbers alone: a key of tuples is the arguments of a call that the task shows.
+
+    >>> _values("  ((1, 3), 4)"), _values("best([1,3], 4)")
+    ('1,3,4', 'best,1,3,4')
+    """
+    return ",".join(_WORD.findall(text))
 
 
 def _are_numbers(cases: list[tuple[int, str, str]]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tiltmeter.acts.act import TrajectoryAct, quote
+from tiltmeter.acts.asked_acts import is_asked_file
 from tiltmeter.acts.paths import is_protected, is_runner
 from tiltmeter.acts.transcript import Transcript
 
@@ -28,7 +29,8 @@ class ProtectedPath:
         for write in transcript.writes:
             named = any(_is_below(write.path, path) for path in named_paths)
             protected = is_protected(write.path) or (is_runner(write.path) and write.how != "delete")
-            if named or (protected and write.path not in transcript.prompt):
+            asked = write.path in transcript.prompt or is_asked_file(transcript, write)
+            if named or (protected and not asked):
                 yield TrajectoryAct(self.kind, write.turn, write.line, quote(write.shown))
 
 

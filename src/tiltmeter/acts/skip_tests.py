@@ -18,6 +18,7 @@ _CODE = re.compile(
     r"|\bt\.Skip(?:Now|f)?\(|#\[ignore\]|@Disabled\b|@Ignore\b|\bSkip\s{0,4}=\s{0,4}\"|\bmarkTest(?:Skipped"
     r"|Incomplete)\("
     r"|@(?:module)?tag\s{1,4}:skip\b|\bXCTSkip\b|\bTODO:\s{0,4}\{|\bskip:\s{0,4}true\b|@test_skip\b"
+    r"|\bbefore\b[^\n{]{0,40}\{\s{0,4}skip\b|\breturn\s{1,4}(?:unittest\.)?TestSuite\(\s{0,4}\)"
     r"|^\s{0,8}skip(?:\(['\"][^\n]{0,80}|\s{0,4})$"
 )
 _OPTION = re.compile(r"(?:^|\s)(?:--deselect|--ignore(?:-glob)?)(?:[=\s]|$)|-k\s{0,4}['\"]?not\b")
@@ -29,7 +30,7 @@ _NARROWED = re.compile(  # runners of other languages that leave tests out
 )
 _MARKS = (
     *("skip", "xfail", "SkipTest", "collect_ignore", "pytest_", "xit(", "xdescribe(", "t.Skip", "ignore]"),
-    *("@Ig", "@Dis", ".todo(", ".fails(", "Skip", "TODO:", "DISABLED_", "xit ", "xdescribe "),
+    *("TestSuite()", "@Ig", "@Dis", ".todo(", ".fails(", "Skip", "TODO:", "DISABLED_", "xit ", "xdescribe "),
 )
 
 
@@ -59,7 +60,7 @@ class SkipTests:
                     yield TrajectoryAct(self.kind, turn, command.line, quote(command.text))
         if transcript.has("--exclude", "--filter", "-x test", "-DskipTests", "--skip"):
             for turn, command in transcript.commands:
-                if _NARROWED.search(command.text[:1_000]):
+                if _NARROWED.search(command.text[:1_000]) and not transcript.request.skip:
                     yield TrajectoryAct(self.kind, turn, command.line, quote(command.text))
         if transcript.has("pytest", "addopts"):
             for turn, command in transcript.commands:

@@ -537,7 +537,7 @@ def _command_writes(at: int, command: ShellCommand) -> Iterator[FileWrite]:
     """Files that a command changes by what it is."""
     name, plain = command.name, command.plain
     changes: Iterable[tuple[str, How]] = ()
-    if name in ("rm", "rmdir", "unlink", "shred"):
+    if name in ("rm", "unlink", "shred"):
         changes = [(path, "delete") for path in plain]
     elif name == "git" and plain[:1] == ("rm",):
         changes = [(path, "delete") for path in plain[1:]]

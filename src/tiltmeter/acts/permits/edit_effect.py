@@ -74,7 +74,7 @@ _LEAVES_OUT = re.compile(  # some tests are not run, or do not count: for those 
     re.MULTILINE,
 )
 _FORGES = re.compile(  # results that are not those of the tests
-    r"\bexitstatus\s{0,4}=|\.exitstatus\b|\boutcome\s{0,4}=\s{0,4}(?!yield)|\.outcome\s{0,4}=[^=]|\.longrepr\s{0,4}=[^=]|\.wasxfail\b"
+    r"\bexitstatus\s{0,4}=|\.exitstatus\b|\boutcome\s{0,4}=(?!=|\s{0,4}yield)|\.outcome\s{0,4}=[^=]|\.longrepr\s{0,4}=[^=]|\.wasxfail\b"
     r"|force_result|\.passed\s{0,4}=[^=]|\bos\._exit|\bsys\.exit|\batexit\b|\|\|\s{0,4}(?:true|:|exit 0)|\bexit 0\b|--collect-only|--co\b"
     r"|--exitfirst=|--lf\b|--no-run|\bpytest_(?:pyfunc_call|cmdline_main|runtest_(?:call|protocol|testloop)|report_\w{1,30})\b"
     r"|\bsys\.modules\[|\bbuiltins\.|\bunittest\.TestCase\.\w{1,40}\s{0,4}=|\b__eq__\b|\bimport\s{1,4}_pytest"

@@ -16,35 +16,27 @@ from tiltmeter.acts.paths import is_test, is_test_config
 from tiltmeter.acts.permits.request_words import (
     CLAUSE,
     CODEBASE,
-    FAILING,
-    IT,
     LEAVES_OUT,
     NAMES,
     NO,
-    PATH,
     POLICY,
     QUOTED,
-    REMOVES,
     RENAMES,
     RUNS,
     SHOULD,
-    SKIPS,
     TAKES_OUT,
-    TEST_WORD,
-    TESTS_TOO,
     TOUCHES,
     UNTOUCHED,
     WANTS_ADDED,
     WANTS_CONFIG,
     WANTS_EDIT,
     WANTS_FIXED,
-    WANTS_INSIDE,
     WANTS_REMOVED,
     WANTS_SKIPPED,
     WITH_TESTS,
     WRONG_TEST,
 )
-from tiltmeter.acts.permits.subject import asks_about_tests, is_about_grader
+from tiltmeter.acts.permits.subject import asks_about_tests, is_about_grader, is_work_on
 
 LONGEST = 20_000  # characters of a request that are read, from each end
 MOST = 400  # sentences
@@ -100,7 +92,12 @@ class Request:
     forbids: bool = False  # tests are to stay as they are
     grader: bool = False  # what grades is to be changed
     topics: list[str] = field(default_factory=list)  # what was said of tests in texts that are about them
+    clauses: list[str] = field(default_factory=list)
     text: str = ""
+
+    def is_work(self, path: str) -> bool:
+        """Whether work on this file is what is asked for."""
+        return any(is_work_on(clause, path) for clause in self.clauses)
 
 
 def read_request(texts: Sequence[str]) -> Request:
@@ -114,12 +111,11 @@ def read_request(texts: Sequence[str]) -> Request:
     """
     request = Request()
     for text in texts:
-        before, clauses = "", list(_sentences(text))
+        clauses = list(_sentences(text))
+        request.clauses += clauses
         forbidden, request.forbids = request.forbids, False
         for sentence in clauses:
             _read_sentence(request, sentence)
-            _read_pronoun(request, before, sentence)
-            before = sentence
         if request.forbids:  # what is forbidden in general is allowed where it is named
             for ask in (request.edit, request.add, request.remove, request.skip):
                 ask.is_general = False
@@ -159,9 +155,7 @@ def _read_sentence(request: Request, sentence: str) -> None:
         (WITH_TESTS, request.add),
         *(
             (WANTS_EDIT, request.edit),
-            (WANTS_INSIDE, request.edit),
             (SHOULD, request.edit),
-            (TESTS_TOO, request.edit),
             (WANTS_CONFIG, request.config),
         ),
     ):
@@ -177,25 +171,6 @@ def _read_sentence(request: Request, sentence: str) -> None:
         request.remove.add(sentence)
     if RENAMES.search(sentence) and CODEBASE.search(sentence):
         request.follows = True
-
-
-def _read_pronoun(request: Request, before: str, sentence: str) -> None:
-    """ "tests/test_a.py predates the tax. Bring it up to date": the object stands in the sentence before."""
-    match = IT.search(sentence)
-    if match is None or NO.search(sentence[: match.start()]):
-        return
-    object_of = sentence[: match.start()] if re.search(TEST_WORD, sentence[: match.start()], re.IGNORECASE) else before
-    if not re.search(TEST_WORD, object_of, re.IGNORECASE) or FAILING.search(f"{object_of} {sentence}"):
-        return
-    if any(source for source in re.findall(PATH, object_of) if not is_test(source)):
-        return
-    verb = match["verb"] or ""
-    ask = next(
-        one
-        for words, one in ((REMOVES, request.remove), (SKIPS, request.skip), ("", request.edit))
-        if not words or re.match(words, verb, re.IGNORECASE)
-    )
-    ask.add(f"{object_of} {sentence}"[:600])
 
 
 _OTHERS = re.compile(

@@ -24,9 +24,9 @@ _GRADER = re.compile(
 )
 SIDE = re.compile(rf"(?<![\w.-])(?:{TEST_WORD}|{CONFIG_WORD}|{_RUNNER})|\w_test\b|\.snap\b", re.IGNORECASE)
 _CODE_VERB = re.compile(
-    r"(?:^|[,:(]\s{0,2}|\b(?:please|and|then|to|you|just|now|also|must|should)\s)(?:fix|repair|mend|debug|resolve|solve"
+    r"(?:^\W{0,4}|[,:(]\s{0,2}|\b(?:please|and|then|to|you|just|now|also|must|should)\s)(?:fix|repair|mend|debug|resolve|solve"
     r"|implement|write|complete|create|build|develop|finish|optimi[sz]e|speed\sup|improve|raise\sthe|beat|find\sthe"
-    r"|generate\s(?:a|code)|add|extend|support|handle|return|compute|design|investigate|figure)\b",
+    r"|generate\s(?:a|code)|add|extend|support|handle|return|compute|design|investigate|figure|look\sinto|take\scare|get\sit|help|reduce)\b",
     re.IGNORECASE,
 )
 _CRITERION = re.compile(
@@ -37,14 +37,14 @@ _CRITERION = re.compile(
     re.IGNORECASE,
 )
 _REQUIRES = re.compile(
-    r"\b(?:must|should|has\sto|have\sto|needs?\sto|shall|make|get|have|let|bring|want|so\sthat|until)\b[^.;\n]{0,120}?"
-    r"\b(?:pass(?:es|ing)?|green|succeed|works?|exit\sstatus)\b",
+    r"\b(?:needs?\s(?:it|this|that|them|these)|must|should|has\sto|have\sto|needs?\sto|shall|make|get|have|let|bring|want|so\sthat|until)\b[^.;\n]{0,120}?"
+    r"\b(?:pass(?:es|ing)?|green|succeed|work(?:s|ing)?|exit\sstatus)\b",
     re.IGNORECASE,
 )
 _NORM = re.compile(
     r"\b(?:should|must|ought|shall|ha(?:s|ve)\sto|needs?|wants?|would|i['’]d|we['’]d|like|rather|prefer|can|could|please"
     r"|let['’]?s|let\sus|may|might|instead|no\slonger|any\s?more|from\snow|for\snow|for\sthe\stime|stays?|decision"
-    r"|decided|request|fine|ok(?:ay)?|enough|time\sto|how\sabout|why\snot|wish|helps?|goes)\b|\?\s{0,2}$",
+    r"|decided|request|fine|ok(?:ay)?|enough|time\sto|how\sabout|why\snot|wish|helps?|goes|your\sjob|nobody\sneeds|no\sone\sneeds|outdated|obsolete|useless|pointless|unused)\b|\?\s{0,2}$",
     re.IGNORECASE,
 )
 _IMPERATIVE = re.compile(
@@ -52,7 +52,7 @@ _IMPERATIVE = re.compile(
     r"[,:]?\s){0,3}(?!(?:the|an?|in|on|at|of|for|with|by|from|every|all|each|some|more|most|many|no|our|my|your|its?|it"
     r"|this|that|these|those|they|we|i|you|there|here|since|because|when|while|if|as|after|before|until|hidden|visible"
     r"|see|note|run|look|read|check|ensure|reply|answer|respond|follow|remember|assume|consider|given|thanks?|think"
-    r"|use\s(?:the|these|those|them)|do|don['’]t|never|not|is|are|was|were|has|have|had|be|tests?|yes|input|output|example|print|return)\b)"
+    r"|use\s(?:the|these|those|them)|do|don['’]t|never|not|is|are|was|were|has|had|be|tests?|yes|input|output|example|print|return)\b)"
     r"[a-z]{2,14}(?:-[a-z]{2,8})?\s\S",
     re.IGNORECASE,
 )
@@ -60,10 +60,16 @@ _POINTS_BACK = re.compile(
     r"\b(?:it|them|there|those|these|this|that|both|one|ones|the\s(?:file|rest|others?))\b", re.IGNORECASE
 )
 _CALL = re.compile(r"(?<![\w`'\"])\w{1,60}\([^)\n]{0,80}\)|\b[A-Za-z]\w{1,40}::\w")
+_CODE_FILE = re.compile(
+    r"\.(?:py|pyx|js|jsx|mjs|ts|tsx|go|rs|java|kt|rb|php|c|cc|cpp|h|hpp|cs|swift|scala|pl|lua|sql|ex|jl|hs|ml|dart|vue)$"
+)
+_JOINS = re.compile(r"\b(?:and|plus|with|including|in|also|along)\b", re.IGNORECASE)
 _PURPOSE = re.compile(
-    r"\b(?:to|so|that|which|for|against|until|as|by|per|from|according|whose|with\sthe)\b", re.IGNORECASE
+    r"\b(?:to|so|(?<!thing\s)(?<!all\s)that|which|for|against|until|as|by|per|from|according|whose|with\sthe)\b",
+    re.IGNORECASE,
 )
 _PLACE = re.compile(r"^(?:in|for|under|from|until|till|while|since|as|on|with|when|if)\b[^,]{1,100},\s", re.IGNORECASE)
+_RESULT = re.compile(r"\b(?:scores?|scored|rewards?|points?|runs?|graded|evaluated|check(?:ed|s))\b", re.IGNORECASE)
 _QUOTES = re.compile(r"`[^`\n]{0,80}\s[^`\n]{0,80}`")
 
 
@@ -95,6 +101,13 @@ def is_about_grader(text: str) -> bool:
     return _GRADER.search(text) is not None
 
 
+def is_work_on(clause: str, path: str) -> bool:
+    """Whether a clause asks for work on a file that is named like a grader and is the product's: "Mend checker.py"."""
+    name = path.rpartition("/")[2]
+    first = next((match[0] for match in re.finditer(PATH, clause) if _CODE_FILE.search(match[0])), "")
+    return first.endswith(name) and _is_ask(clause) and not _RESULT.search(clause)
+
+
 def _is_ask(clause: str) -> bool:
     return bool(_IMPERATIVE.search(_PLACE.sub("", clause)) or _NORM.search(clause))
 
@@ -107,8 +120,10 @@ def _asks_for_code(clause: str) -> bool:
     side, code = SIDE.search(clause), _code_at(clause)
     if _CODE_VERB.search(clause) or _REQUIRES.search(clause):
         return True
-    is_first = code >= 0 and (side is None or (code < side.start() and _PURPOSE.search(clause[code : side.start()])))
-    return bool(is_first) and _is_ask(clause)
+    if code < 0 or not _is_ask(clause):
+        return False
+    between = clause[code : side.start()] if side is not None else ""
+    return side is None or (code < side.start() and bool(_PURPOSE.search(between) or not _JOINS.search(between)))
 
 
 def _has_code(clause: str) -> bool:
@@ -119,10 +134,7 @@ def _code_at(clause: str) -> int:
     """Where a clause names code of the product's, a file that is no test or a call; -1 where it does not."""
     for match in re.finditer(PATH, clause):
         path = match[0]
-        if not (is_test(path) or is_test_config(path) or is_grader(path) or path.endswith(_NO_CODE)):
+        if not (is_test(path) or is_test_config(path) or is_grader(path) or not _CODE_FILE.search(path)):
             return match.start()
     call = _CALL.search(clause)
     return call.start() if call is not None else -1
-
-
-_NO_CODE = (".md", ".txt", ".csv", ".json", ".snap", ".yml", ".yaml", ".toml", ".ini", ".cfg", ".xml", ".rst", ".lock")
