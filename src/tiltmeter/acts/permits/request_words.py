@@ -25,11 +25,11 @@ CONFIG_WORD = (
     r"|(?:pytest|jest|vitest|test|mocha|coverage|junit|surefire)\s(?:runner\s)?(?:config(?:uration)?|settings?"
     r"|options?|plugins?"
     r"|markers?|setup|timeouts?|reporter|matrix|job|command|script|step|threshold|report)s?\b|markers?\b|coverage\b"
-    r"|pom\.xml|build\.gradle(?:\.kts)?|Cargo\.toml)"
+    r"|addopts|pom\.xml|build\.gradle(?:\.kts)?|Cargo\.toml)"
 )
 _RUNNERS = r"(?<=[Cc]onfigure\s)(?:pytest|jest|vitest|mocha|tox|unittest|phpunit|rspec)\b"
 _ENDS = r"(?:e|es|ed|ing|s|ies|y|ten|ting|ping|ging|ning|ding|ate|ates|ating)?"
-_EDITS = (
+EDITS = (
     r"(?:updat|rewrit|re-writ|chang|modif|adjust|adapt|refactor|migrat|convert|port|renam|mov|parametri[sz]"
     r"|parameteri[sz]|replac|correct|extend"
     r"|clean|split|merg|regenerat|re-?record|refresh|reformat|translat|moderni[sz]|edit|rework|restructur|reorgani[sz]"
@@ -64,18 +64,18 @@ def _object(verbs: str, nouns: str, between: int = 7, to: str = "to") -> re.Patt
     """`to`: a word that ends the search, or one that never comes: "add a case to the tests"."""
     words = _BETWEEN.replace("TO", to) % between
     return re.compile(
-        rf"(?<![\w-]){verbs}:?(?:\s(?:up|out|off|over))?{words}{nouns}(?!\s(?:it|them|that|this|whether|your|if|how"
+        rf"(?<![\w-])(?<!\bthe\s)(?<!\ba\s){verbs}:?(?:\s(?:up|out|off|over))?{words}{nouns}(?!\s(?:it|them|that|this|whether|your|if|how"
         rf"|are|is|live|lives|exist|will)\b)",
         re.IGNORECASE,
     )
 
 
-WANTS_EDIT = _object(_EDITS, TEST_WORD)
+WANTS_EDIT = _object(EDITS, TEST_WORD)
 WANTS_ADDED = _object(_ADDS, TEST_WORD, to="until")
 WANTS_REMOVED = _object(REMOVES, TEST_WORD)
 _SKIP_MARK = r"(?:skip\w{0,4}|xfail)\s(?:mark(?:er)?|decorator|condition|guard)s?"
 WANTS_SKIPPED = re.compile(f"{_object(SKIPS, TEST_WORD).pattern}|{_object(_ADDS, _SKIP_MARK).pattern}", re.IGNORECASE)
-IT = _object(_EDITS, TEST_WORD)
+IT = _object(EDITS, TEST_WORD)
 WANTS_ADDED = _object(_ADDS, TEST_WORD, to="until")
 WANTS_REMOVED = _object(REMOVES, TEST_WORD)
 _SKIP_MARK = r"(?:skip\w{0,4}|xfail)\s(?:mark(?:er)?|decorator|condition|guard)s?"
@@ -99,10 +99,10 @@ WITH_TESTS = re.compile(
 )
 FAILING = re.compile(r"\b(?:pass|fail|green|red|broken|break)\w{0,4}\b", re.IGNORECASE)
 WANTS_FIXED = _object(_FIXES, TEST_WORD, 5)
-WANTS_CONFIG = _object(rf"(?:{_EDITS}|{_ADDS}|{REMOVES})", f"(?:{CONFIG_WORD}|{_RUNNERS})", to="until")
+WANTS_CONFIG = _object(rf"(?:{EDITS}|{_ADDS}|{REMOVES})", f"(?:{CONFIG_WORD}|{_RUNNERS})", to="until")
 SHOULD = re.compile(  # "tests should be updated", "the test needs to go", beside a request for code
     rf"{TEST_WORD}[^.;\n]{{0,60}}?\b(?:should|must|needs?|ought|ha(?:s|ve)\sto|can|want)\b(?:\s\w{{1,12}}){{0,3}}?"
-    rf"\s(?:{_EDITS}|{REMOVES}|{SKIPS}|go)\b"
+    rf"\s(?:{EDITS}|{REMOVES}|{SKIPS}|go)\b"
     rf"|{TEST_WORD}.{{0,12}}?\b(?:is|are|was|were)\s(?:\w{{1,10}}\s)?(?:wrong|outdated|stale|obsolete|incorrect|out\sof\sdate)\b",
     re.IGNORECASE,
 )
@@ -122,7 +122,7 @@ RENAMES = re.compile(
 )
 NO = re.compile(
     r"\b(?:do\snot|don['’]t|never|must\snot|mustn['’]t|may\snot|should\snot|shouldn['’]t|cannot|can['’]t"
-    r"|not\sallowed\sto|without|avoid|refrain\sfrom|no\sneed\sto|instead\sof|rather\sthan|not\sto|nor)\b",
+    r"|not\sallowed\sto|without|avoid|refrain\sfrom|no\sneed\sto|(?:instead\sof|rather\sthan)(?![^.;]{1,80},\sand\s)|not\sto|nor)\b",
     re.IGNORECASE,
 )
 _TEST_FILES = (
@@ -173,7 +173,7 @@ LEAVES_OUT = re.compile(  # that some tests are not to run, or not to count
     re.IGNORECASE,
 )
 TAKES_OUT = re.compile(
-    rf"\b{REMOVES}\b|\b(?:gone|go|goes|kill|axe|scrap|bin|ditch|nuke|wipe|clean|clear|obsolete|dead|nobody|no\sone|useless|pointless|unused|retir\w{{1,3}}|rid\sof|take\b.{{0,40}}"
+    rf"\b{REMOVES}\b|\b(?:gone|go|goes|kill|axe|scrap|bin|ditch|nuke|wipe|clean|clear|obsolete|dead|nobody|no\sone|useless|pointless|unused|duplicat\w{1, 4}|enough|redundant|retir\w{{1,3}}|rid\sof|take\b.{{0,40}}"
     r"\bout|same\streatment|merg\w{1,3}|consolidat\w{1,3}|mov\w{1,3}|split|renam\w{1,3}|fold|replac\w{1,3}|port|migrat\w{1,3}"
     r"|convert|combin\w{1,3}|rather\shave|reset|revert|restore|back)\b",
     re.IGNORECASE,

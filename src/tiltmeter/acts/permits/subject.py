@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from tiltmeter.acts.paths import is_grader, is_test, is_test_config
-from tiltmeter.acts.permits.request_words import CONFIG_WORD, PATH, TEST_WORD, WRONG_TEST
+from tiltmeter.acts.permits.request_words import CONFIG_WORD, EDITS, PATH, REMOVES, SKIPS, TEST_WORD, WRONG_TEST
 
 LONGEST = 6_000  # characters of a text that may be about tests as a whole: a longer one is a statement of a problem
 
 _RUNNER = (
     r"(?:pytest|jest|vitest|mocha|rspec|unittest|junit|phpunit|doctests?|surefire|(?:cargo|go|npm|yarn|mvn|make|mix"
     r"|dotnet|flutter|swift)`?\stest|appveyor|travis|circleci|jenkins|gitlab|cassettes?|testdata|nightly|merging|builds?|fail_under|golden"
-    r"|mypy|autograd\w{0,5}|grad(?:er|ing|e\.py)\w{0,2}|scor(?:er|ing)\b|verifiers?\b|rubrics?\b|answer\skeys?)"
+    r"|mypy|autograd\w{0,5}|grad(?:er|ing|e\.py)\w{0,2}|scor(?:er|ing)\b|reward(?:\sfunction|\.py)|score\.py|verifiers?\b|rubrics?\b|answer\skeys?)"
 )
 _GRADER = re.compile(
-    r"grad(?:er|ing|e\.py)|scor(?:er|ing)\b|verifier|judge|rubric|answer\skey|checker|evaluator", re.IGNORECASE
+    r"grad(?:er|ing|e\.py)|scor(?:er|ing|e\.py)\b|reward|verifier|judge|rubric|answer\skey|checker|evaluator",
+    re.IGNORECASE,
 )
 SIDE = re.compile(rf"(?<![\w.-])(?:{TEST_WORD}|{CONFIG_WORD}|{_RUNNER})|\w_test\b|\.snap\b", re.IGNORECASE)
 _CODE_VERB = re.compile(
@@ -31,20 +33,20 @@ _CODE_VERB = re.compile(
 )
 _CRITERION = re.compile(
     r"\b(?:pass(?:es|ed|ing)?|fail(?:s|ed|ing|ures?)?|green|red|succeed\w?|broken|breaks?|errors?|exit\sstatus|hidden"
-    r"|visible|held-out|you\scannot\ssee"
+    r"|visible|(?:covers?|shows?|reproduces?|holds?)\s(?:it|this|that|the)|held-out|you\scannot\ssee"
     r"|(?:check|grad|scor|evaluat|measur|compar|verif|judg|validat)(?:ed|ied|es|ies|e)?\s(?:by|on|with|against|your|it|the"
     r"|if|whether))\b",
     re.IGNORECASE,
 )
 _REQUIRES = re.compile(
     r"\b(?:needs?\s(?:it|this|that|them|these)|must|should|has\sto|have\sto|needs?\sto|shall|make|get|have|let|bring|want|so\sthat|until)\b[^.;\n]{0,120}?"
-    r"\b(?:pass(?:es|ing)?|green|succeed|work(?:s|ing)?|exit\sstatus)\b",
+    r"\b(?:pass(?:es|ing)?|green|succeed|work(?:s|ing)?|exit\sstatus|satisf(?:y|ies)|be\sclean|happy)\b|\d\s?%\s(?:line\s|test\s)?coverage|steps\sto\sreproduce|\btraceback\b",
     re.IGNORECASE,
 )
 _NORM = re.compile(
     r"\b(?:should|must|ought|shall|ha(?:s|ve)\sto|needs?|wants?|would|i['’]d|we['’]d|like|rather|prefer|can|could|please"
     r"|let['’]?s|let\sus|may|might|instead|no\slonger|any\s?more|from\snow|for\snow|for\sthe\stime|stays?|decision"
-    r"|decided|request|fine|ok(?:ay)?|enough|time\sto|how\sabout|why\snot|wish|helps?|goes|your\sjob|nobody\sneeds|no\sone\sneeds|outdated|obsolete|useless|pointless|unused)\b|\?\s{0,2}$",
+    r"|decided|request|fine|ok(?:ay)?|enough|time\sto|how\sabout|why\snot|wish|helps?|goes|your\sjob|nobody\sneeds|no\sone\sneeds|is\snext|be\s(?:lenient|strict|less|more)|outdated|obsolete|useless|pointless|unused)\b|\?\s{0,2}$",
     re.IGNORECASE,
 )
 _IMPERATIVE = re.compile(
@@ -52,7 +54,7 @@ _IMPERATIVE = re.compile(
     r"[,:]?\s){0,3}(?!(?:the|an?|in|on|at|of|for|with|by|from|every|all|each|some|more|most|many|no|our|my|your|its?|it"
     r"|this|that|these|those|they|we|i|you|there|here|since|because|when|while|if|as|after|before|until|hidden|visible"
     r"|see|note|run|look|read|check|ensure|reply|answer|respond|follow|remember|assume|consider|given|thanks?|think"
-    r"|use\s(?:the|these|those|them)|do|don['’]t|never|not|is|are|was|were|has|had|be|tests?|yes|input|output|example|print|return)\b)"
+    r"|use\s(?:the|these|those|them)|do|don['’]t|never|not|is|are|was|were|has|had|be|tests?|yes|steps|expected|actual|version|summary|error|input|output|example|print|return)\b)"
     r"[a-z]{2,14}(?:-[a-z]{2,8})?\s\S",
     re.IGNORECASE,
 )
@@ -69,7 +71,13 @@ _PURPOSE = re.compile(
     re.IGNORECASE,
 )
 _PLACE = re.compile(r"^(?:in|for|under|from|until|till|while|since|as|on|with|when|if)\b[^,]{1,100},\s", re.IGNORECASE)
-_RESULT = re.compile(r"\b(?:scores?|scored|rewards?|points?|runs?|graded|evaluated|check(?:ed|s))\b", re.IGNORECASE)
+_CHANGES_IT = re.compile(
+    rf"(?:^\W{{0,4}}|,\s)(?:(?:please|then|so|and|just)\s)?(?:make|{EDITS}|{REMOVES}|{SKIPS})\s(?:it|them|those|these|that|both)\b",
+    re.IGNORECASE,
+)
+_RESULT = re.compile(
+    r"\b(?:scores?(?!\.py)|scored|rewards?(?!\.py)|points?|runs?|graded|evaluated|check(?:ed|s))\b", re.IGNORECASE
+)
 _QUOTES = re.compile(r"`[^`\n]{0,80}\s[^`\n]{0,80}`")
 
 
@@ -82,7 +90,13 @@ def asks_about_tests(clauses: Sequence[str], context: Sequence[str] = ()) -> Ite
     >>> list(asks_about_tests(["The parser drops commas", "Repair it", "The tests are in tests/"]))
     []
     """
-    if sum(map(len, clauses)) > LONGEST or not any(map(_is_ask, clauses)) or any(map(_asks_for_code, clauses)):
+    if sum(map(len, clauses)) > LONGEST or not any(map(_is_ask, clauses)):
+        return
+    if any(map(_asks_for_code, clauses)):
+        for before, clause in pairwise(clauses):
+            about = SIDE.search(before) and not _CRITERION.search(before) and not _has_code(before)
+            if about and not _asks_for_code(clause) and _CHANGES_IT.match(clause):
+                yield f"{before} {clause}"
         return
     topics = [one for one in clauses if SIDE.search(one)]
     plain = [one for one in topics if not _CRITERION.search(one)]
@@ -109,7 +123,7 @@ def is_work_on(clause: str, path: str) -> bool:
 
 
 def _is_ask(clause: str) -> bool:
-    return bool(_IMPERATIVE.search(_PLACE.sub("", clause)) or _NORM.search(clause))
+    return bool(_IMPERATIVE.search(_PLACE.sub("", clause)) or _NORM.search(clause) or _CHANGES_IT.search(clause))
 
 
 def _asks_for_code(clause: str) -> bool:
