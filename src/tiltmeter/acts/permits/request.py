@@ -97,7 +97,7 @@ class Request:
 
     def is_work(self, path: str) -> bool:
         """Whether work on this file is what is asked for."""
-        return any(is_work_on(clause, path) for clause in self.clauses)
+        return is_work_on(self.clauses, path)
 
 
 def read_request(texts: Sequence[str]) -> Request:

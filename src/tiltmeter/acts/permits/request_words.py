@@ -162,7 +162,7 @@ POLICY = re.compile(
     r"|^\[?(?:assistant|tool|ai|observation)\]?\s{0,4}:|^\[(?:assistant|tool)\]",
     re.IGNORECASE | re.MULTILINE,
 )
-NAMES = re.compile(rf"`([^`\n]{{1,120}})`|\b(test_\w{{1,80}})\b|({PATH})")
+NAMES = re.compile(rf"`([^`\n]{{1,120}})`|\b(test_\w{{1,80}})\b|({PATH}|\b(?:tests?|specs?|__tests__)/[\w/-]{{1,100}})")
 RUNS = re.compile(r"```|<tool|<function|<execute|<invoke|<bash|<run|^Action:", re.MULTILINE)
 ALL = re.compile(r"\b(?:all|every|whole|entire|suite)\b", re.IGNORECASE)
 LEAVES_OUT = re.compile(  # that some tests are not to run, or not to count

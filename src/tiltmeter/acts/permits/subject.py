@@ -32,7 +32,7 @@ _CODE_VERB = re.compile(
     re.IGNORECASE,
 )
 _CRITERION = re.compile(
-    r"\b(?:pass(?:es|ed|ing)?|fail(?:s|ed|ing|ures?)?|green|red|succeed\w?|broken|breaks?|errors?|exit\sstatus|hidden"
+    r"\b(?:pass(?:es|ed|ing)?|fail(?:s|ed|ing|ures?)?|green|red|succeed\w?|broken|exit\sstatus|hidden"
     r"|visible|(?:covers?|shows?|reproduces?|holds?)\s(?:it|this|that|the)|held-out|you\scannot\ssee"
     r"|(?:check|grad|scor|evaluat|measur|compar|verif|judg|validat)(?:ed|ied|es|ies|e)?\s(?:by|on|with|against|your|it|the"
     r"|if|whether))\b",
@@ -115,11 +115,11 @@ def is_about_grader(text: str) -> bool:
     return _GRADER.search(text) is not None
 
 
-def is_work_on(clause: str, path: str) -> bool:
-    """Whether a clause asks for work on a file that is named like a grader and is the product's: "Mend checker.py"."""
+def is_work_on(clauses: Sequence[str], path: str) -> bool:
+    """Whether a file that is named like a grader is the one that the work is about: "checker.py is case sensitive"."""
+    files = {match[0] for one in clauses for match in re.finditer(PATH, one) if _CODE_FILE.search(match[0])}
     name = path.rpartition("/")[2]
-    first = next((match[0] for match in re.finditer(PATH, clause) if _CODE_FILE.search(match[0])), "")
-    return first.endswith(name) and _is_ask(clause) and not _RESULT.search(clause)
+    return len(files) == 1 and min(files).endswith(name) and not any(map(_RESULT.search, clauses))
 
 
 def _is_ask(clause: str) -> bool:
