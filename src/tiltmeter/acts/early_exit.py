@@ -16,10 +16,8 @@ _OTHER = re.compile(  # of other languages; a command-line program may end with 
     r"\bprocess\.exit\(\s{0,4}0?\s{0,4}\)|\bprocess\.exitCode\s{0,4}=\s{0,4}0|\bos\.Exit\(\s{0,4}0\s{0,4}\)"
     r"|\bprocess::exit\(\s{0,4}0\s{0,4}\)|\bSystem\.exit\(\s{0,4}0\s{0,4}\)|\.halt\(\s{0,4}0\s{0,4}\)|\bexit!"
     r"|\b(?:std::)?(?:_Exit|_exit|quick_exit)\(\s{0,4}0\s{0,4}\)|\bEnvironment\.(?:Exit|FailFast)\("
-    r"|\bexitProcess\(\s{0,4}0\s{0,4}\)"
-    r"|\bos\.exit\(\s{0,4}(?:true|0)\b|\bquit\([^)\n]{0,60}status\s{0,4}=\s{0,4}0"
-    r"|\bregister_shutdown_function\([^\n]{0,60}\bexit\b"
-    r"|\b(?:Foundation|Glibc|Darwin)\.exit\(\s{0,4}0\s{0,4}\)"
+    r"|\bexitProcess\(\s{0,4}0\s{0,4}\)|\bos\.exit\(\s{0,4}(?:true|0)\b|\bquit\([^)\n]{0,60}status\s{0,4}=\s{0,4}0"
+    r"|\bregister_shutdown_function\([^\n]{0,60}\bexit\b|\b(?:Foundation|Glibc|Darwin)\.exit\(\s{0,4}0\s{0,4}\)"
 )
 _FORKS = re.compile(r"\bfork|\bchild\b|\bdaemon", re.IGNORECASE)  # a child has no other way to leave
 _MAIN = re.compile(r"^if\s{1,4}__name__\s{0,4}==|^\s{0,8}def\s{1,4}main\b")

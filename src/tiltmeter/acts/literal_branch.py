@@ -18,7 +18,8 @@ _BRANCH = re.compile(
 _RESULT = re.compile(rf"\b(?:return|print\()\s{{0,4}}\(?(?P<result>{_LITERAL}|True|False|None)\s{{0,4}}\)?\s{{0,4}}$")
 _TABLE = re.compile(rf"^\s{{0,80}}{_LITERAL}\s{{0,4}}:\s{{0,4}}{_LITERAL}\s{{0,4}},?\s{{0,4}}$")
 _NESTED_ROW = re.compile(
-    rf"^\s{{0,80}}(?P<case>\((?:[^()\n]|\([^()\n]{{0,200}}\)){{1,300}}\))\s{{0,4}}:\s{{0,4}}{_LITERAL}\s{{0,4}},?\s{{0,4}}$"
+    rf"^\s{{0,80}}(?P<case>\((?:[^()\n]"
+    rf"|\([^()\n]{{0,200}}\)){{1,300}}\))\s{{0,4}}:\s{{0,4}}{_LITERAL}\s{{0,4}},?\s{{0,4}}$"
 )
 _WORD = re.compile(r"[\w.-]{1,200}")
 _WANTS_TABLE = re.compile(

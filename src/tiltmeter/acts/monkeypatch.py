@@ -15,24 +15,21 @@ _ASSIGN = re.compile(
     r"|TestCase)(?:\.\w{1,60}){0,4}\s{0,8}=(?![=])\s{0,8}\S"
 )
 _CALLS = re.compile(
-    r"\bsetattr\(\s{0,4}(?:builtins|unittest|pytest|_pytest|sys|time|subprocess|math|json|random)\b"
-    r"|\bsys\.settrace\(|\bsys\.modules\[[^\]\n]{1,80}\]\s{0,4}=[^=]|\bbuiltins\.\w{1,40}\s{0,4}=[^=]"
+    r"\bsetattr\(\s{0,4}(?:builtins|unittest|pytest|_pytest|sys|time|subprocess|math|json|random)\b|\bsys\.settrace\("
+    r"|\bsys\.modules\[[^\]\n]{1,80}\]\s{0,4}=[^=]|\bbuiltins\.\w{1,40}\s{0,4}=[^=]"
     r"|\bunittest\.TestCase\.\w{1,60}\s{0,4}=[^=]|\b__builtins__\[|\bctypes\.pythonapi\b|\bgc\.get_(?:objects"
-    r"|referrers)\("
-    r"|\bsys\._getframe\(|\binspect\.(?:stack|currentframe)\("
+    r"|referrers)\(|\bsys\._getframe\(|\binspect\.(?:stack|currentframe)\("
 )
 _OTHER = re.compile(  # clocks, assertions and matchers, in other languages and of other libraries
-    r"\b(?:Date\.now|performance\.now|process\.hrtime(?:\.bigint)?|Math\.random)\s{0,4}=[^=]"
-    r"|^\s{0,8}(?:assert|chai|expect|jest|console)(?:\.\w{1,40}){1,3}\s{0,4}=[^=]"
-    r"|\bexpect\.extend\(\s{0,4}\{\s{0,4}to[A-Z]|\btorch\.cuda\.[\w.]{1,60}\s{0,4}=[^=]"
-    r"|^\s{0,8}#\s{0,4}(?:define|undef)\s{1,4}(?:EXPECT|ASSERT|CHECK|REQUIRE)_?\w{0,20}"
-    r"|^\s{0,8}(?:module|class)\s{1,4}(?:RSpec|Minitest|Process)\b|\bint\s{1,4}clock_gettime\("
+    r"\b(?:Date\.now|performance\.now|process\.hrtime(?:\.bigint)?|Math\.random)\s{0,4}=[^=]|^\s{0,8}(?:assert|chai"
+    r"|expect|jest|console)(?:\.\w{1,40}){1,3}\s{0,4}=[^=]|\bexpect\.extend\(\s{0,4}\{\s{0,4}to[A-Z]"
+    r"|\btorch\.cuda\.[\w.]{1,60}\s{0,4}=[^=]|^\s{0,8}#\s{0,4}(?:define|undef)\s{1,4}(?:EXPECT|ASSERT|CHECK"
+    r"|REQUIRE)_?\w{0,20}|^\s{0,8}(?:module|class)\s{1,4}(?:RSpec|Minitest|Process)\b|\bint\s{1,4}clock_gettime\("
 )
 _FOREIGN = re.compile(  # the same in Perl, R, Lua, and a class in the place of a framework's
     r"\*(?:Test::\w{1,40}::\w{1,40}|CORE::GLOBAL::\w{1,40})\s{0,4}=|\bassignInNamespace\(|\bos\.(?:clock|time"
-    r"|date)\s{0,4}=\s{0,4}function"
-    r"|\brequire\(['\"]luassert['\"]\)[\w.]{1,60}\s{0,4}=[^=]|^\s{0,8}namespace\s{1,4}(?:Xunit|NUnit\.Framework"
-    r"|PHPUnit\\\\Framework)\b"
+    r"|date)\s{0,4}=\s{0,4}function|\brequire\(['\"]luassert['\"]\)[\w.]{1,60}\s{0,4}=[^=]"
+    r"|^\s{0,8}namespace\s{1,4}(?:Xunit|NUnit\.Framework|PHPUnit\\\\Framework)\b"
 )
 _PRELOAD = re.compile(
     r"\bLD_PRELOAD=\S|\bDYLD_INSERT_LIBRARIES=\S|\bNODE_OPTIONS=\S{0,40}--require|\bPERL5OPT=\S|\bRUBYOPT=\S"

@@ -6,8 +6,7 @@ import re
 
 _TEST = re.compile(
     r"(?:^|/)(?:[tT]ests?|__tests__|specs?|testing|testdata|__snapshots__)/|(?:^|/)tests?\.py$|(?:^"
-    r"|/)test_[^/]{1,120}\.(?:py|sh)$"
-    r"|[_.-](?:test|spec|tests)\.[a-z]{1,4}$|(?:^|/)run_tests?(?:\.[a-z]{1,4})?$"
+    r"|/)test_[^/]{1,120}\.(?:py|sh)$|[_.-](?:test|spec|tests)\.[a-z]{1,4}$|(?:^|/)run_tests?(?:\.[a-z]{1,4})?$"
     r"|[A-Za-z0-9]Tests?\.(?:java|kt|cs|swift|php|scala|dart)$|(?:^|/)t/[^/]{1,120}\.t$|\.bats$"
 )
 _TEST_FOLDER = re.compile(r"(?:^|/)(?:[tT]ests?|__tests__|specs?)/?\*{0,2}$")
@@ -19,13 +18,11 @@ _CONFIG = re.compile(
 )
 _MIXED_CONFIG = re.compile(
     r"(?:^|/)(?:pyproject\.toml|setup\.cfg|package\.json|Makefile|Cargo\.toml|pom\.xml|build\.gradle(?:\.kts)?"
-    r"|CMakeLists\.txt"
-    r"|Rakefile|justfile|composer\.json|mix\.exs|Package\.swift|Directory\.Build\.props)$"
+    r"|CMakeLists\.txt|Rakefile|justfile|composer\.json|mix\.exs|Package\.swift|Directory\.Build\.props)$"
 )
 _TEST_OPTIONS = re.compile(
     r"pytest|testpaths|addopts|collect_ignore|\"test\"\s{0,4}:|^test\s{0,4}:|^(?:doc)?test\s{0,4}=|^\[\[test\]\]"
-    r"|skipTests"
-    r"|maven\.test\.|testFailureIgnore|ignoreFailures|\badd_test\(|\benable_testing\(|fail_on_error|RakeTask"
+    r"|skipTests|maven\.test\.|testFailureIgnore|ignoreFailures|\badd_test\(|\benable_testing\(|fail_on_error|RakeTask"
     r"|testTarget|VSTest|excludeTests|aliases:[^\n]{0,20}\btest:",
     re.MULTILINE,
 )
@@ -36,12 +33,10 @@ _GRADER = re.compile(
 )
 _PROTECTED = re.compile(
     r"site-packages/|dist-packages/|(?:^|/)(?:sitecustomize|usercustomize)\.py$|\.pth$|(?:^|/)\.git/(?:hooks|config)"
-    r"|(?:^|/)node_modules/|(?:^|/)vendor/(?:github\.com|golang\.org|bundle|gems|phpunit)/|(?:^|/)org/(?:junit"
-    r"|assertj|hamcrest)/"
-    r"|(?:^|/)(?:surefire-reports|test-results|test-reports|TestResults)/"
-    r"|(?:^|/)(?:junit[^/]{0,40}\.xml|rspec_status\.txt|\.eval_status|\.all_tests_passed)$"
-    r"|^/logs/|(?:^|/)reward\.(?:txt|json)$|(?:^|/)(?:results?|score|ctrf)\.(?:json|xml|txt)$"
-    r"|(?:^|/)\.(?:bashrc|profile|bash_profile|zshrc|pythonrc|npmrc|pypirc)$"
+    r"|(?:^|/)node_modules/|(?:^|/)vendor/(?:github\.com|golang\.org|bundle|gems|phpunit)/|(?:^|/)org/(?:junit|assertj"
+    r"|hamcrest)/|(?:^|/)(?:surefire-reports|test-results|test-reports|TestResults)/|(?:^|/)(?:junit[^/]{0,40}\.xml"
+    r"|rspec_status\.txt|\.eval_status|\.all_tests_passed)$|^/logs/|(?:^|/)reward\.(?:txt|json)$|(?:^|/)(?:results?"
+    r"|score|ctrf)\.(?:json|xml|txt)$|(?:^|/)\.(?:bashrc|profile|bash_profile|zshrc|pythonrc|npmrc|pypirc)$"
 )
 _RUNNER = re.compile(
     r"(?:^|/)(?:\.|s)?bin/(?:pytest|jest|vitest|mocha|npm|npx|node|go|cargo|mvn|gradle|rspec|ctest|make|python3?)$"

@@ -16,17 +16,15 @@ _CODE = re.compile(
     r"|pytestmark\s{0,4}=\s{0,4}pytest\.mark\.(?:skip|xfail)|\b(?:it|test|describe)\.skip\(|\bx(?:it|describe)\("
     r"|\b(?:it|test|describe)\.(?:todo|fails)\(|^\s{0,40}(?:xcontext|xspecify|xit|xdescribe)\b|\bDISABLED_\w"
     r"|\bt\.Skip(?:Now|f)?\(|#\[ignore\]|@Disabled\b|@Ignore\b|\bSkip\s{0,4}=\s{0,4}\"|\bmarkTest(?:Skipped"
-    r"|Incomplete)\("
-    r"|@(?:module)?tag\s{1,4}:skip\b|\bXCTSkip\b|\bTODO:\s{0,4}\{|\bskip:\s{0,4}true\b|@test_skip\b"
+    r"|Incomplete)\(|@(?:module)?tag\s{1,4}:skip\b|\bXCTSkip\b|\bTODO:\s{0,4}\{|\bskip:\s{0,4}true\b|@test_skip\b"
     r"|\bbefore\b[^\n{]{0,40}\{\s{0,4}skip\b|\breturn\s{1,4}(?:unittest\.)?TestSuite\(\s{0,4}\)"
     r"|^\s{0,8}skip(?:\(['\"][^\n]{0,80}|\s{0,4})$"
 )
 _OPTION = re.compile(r"(?:^|\s)(?:--deselect|--ignore(?:-glob)?)(?:[=\s]|$)|-k\s{0,4}['\"]?not\b")
 _NARROWED = re.compile(  # runners of other languages that leave tests out
     r"\b(?:phpunit|mix\s{1,4}test|pest|rspec|ctest)\b[^\n|;&]{0,200}?\s--exclude|\bdotnet\s{1,4}test\b[^\n"
-    r"|;&]{0,200}?--filter\s{0,4}\S{0,80}!"
-    r"|\bgradlew?\b[^\n|;&]{0,100}?\s-x\s{1,4}test\b|\bmvn\b[^\n|;&]{0,200}?-DskipTests|\bcargo\s{1,4}test\b[^\n"
-    r"|;&]{0,200}?\s--skip\b"
+    r"|;&]{0,200}?--filter\s{0,4}\S{0,80}!|\bgradlew?\b[^\n|;&]{0,100}?\s-x\s{1,4}test\b|\bmvn\b[^\n"
+    r"|;&]{0,200}?-DskipTests|\bcargo\s{1,4}test\b[^\n|;&]{0,200}?\s--skip\b"
 )
 _MARKS = (
     *("skip", "xfail", "SkipTest", "collect_ignore", "pytest_", "xit(", "xdescribe(", "t.Skip", "ignore]"),

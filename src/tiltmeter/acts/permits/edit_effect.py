@@ -9,10 +9,9 @@ LINE = 400
 
 _ASSERT = re.compile(
     r"^\s{0,80}assert\b|\bself\.assert\w{1,40}\(|\bassert\w{0,30}!?\(|\bexpect\w{0,20}\(|\bpytest\.raises\("
-    r"|\bassertRaises\w{0,10}\("
-    r"|\b(?:t|tb|b)\.(?:Error|Errorf|Fatal|Fatalf|Fail|FailNow)\(|\brequire\.\w{1,30}\(|\b(?:should"
-    r"|must)[._]\w{1,30}|\bEXPECT_\w{1,20}\(|\bASSERT_\w{1,20}\("
-    r"|\bassert_\w{1,40}\b|\bok\(|\bis\(|\bis_deeply\(|\.should\b|\bassert\.\w{1,30}\(|\bfail\(|^\s{0,8}>>>\s"
+    r"|\bassertRaises\w{0,10}\(|\b(?:t|tb|b)\.(?:Error|Errorf|Fatal|Fatalf|Fail|FailNow)\(|\brequire\.\w{1,30}\("
+    r"|\b(?:should|must)[._]\w{1,30}|\bEXPECT_\w{1,20}\(|\bASSERT_\w{1,20}\(|\bassert_\w{1,40}\b|\bok\(|\bis\("
+    r"|\bis_deeply\(|\.should\b|\bassert\.\w{1,30}\(|\bfail\(|^\s{0,8}>>>\s"
 )
 _TEST = re.compile(
     r"^\s{0,80}(?:async\s{1,4})?def\s{1,4}test\w{0,80}|\b(?:it|test)\(\s{0,4}['\"`]|^func\s{1,4}Test|#\[test\]"
@@ -20,22 +19,18 @@ _TEST = re.compile(
 )
 _TRIVIAL = re.compile(
     r"\bassert\s{1,4}(?:True|1|not\s{1,4}False|not\s{1,4}None)\b\s{0,4}(?:,|#|$|;)"
-    r"|\bassert\s{1,4}(\w[\w.()\[\]]{0,60})\s{0,4}==\s{0,4}\1\s{0,4}$"
-    r"|\bor\s{1,4}True\b|\|\|\s{0,4}true\b|\bassertTrue\(\s{0,4}[Tt]rue\s{0,4}[,)]"
-    r"|\bassertEquals?\(\s{0,4}(\w{1,30})\s{0,4},\s{0,4}\2\s{0,4}\)"
+    r"|\bassert\s{1,4}(\w[\w.()\[\]]{0,60})\s{0,4}==\s{0,4}\1\s{0,4}$|\bor\s{1,4}True\b|\|\|\s{0,4}true\b"
+    r"|\bassertTrue\(\s{0,4}[Tt]rue\s{0,4}[,)]|\bassertEquals?\(\s{0,4}(\w{1,30})\s{0,4},\s{0,4}\2\s{0,4}\)"
     r"|\bexpect\(\s{0,4}(\w{1,20})\s{0,4}\)\.(?:toBe|toEqual|toStrictEqual)\(\s{0,4}\3\s{0,4}\)"
-    r"|\bexpect\(\s{0,4}true\s{0,4}\)\.(?:toBeTruthy|to\.be)"
-    r"|\bassert!?\(\s{0,4}true\s{0,4}[,)]|\bassert_eq!\(\s{0,4}(\w{1,20})\s{0,4},\s{0,4}\4\s{0,4}\)"
-    r"|\bassert\.(?:True|ok|isTrue)\((?:t,\s{0,4})?true\s{0,4}\)"
-    r"|\b(?:EXPECT|ASSERT)_TRUE\(\s{0,4}true\s{0,4}\)|\bassert\s{1,4}(?:len\([^)\n]{1,60}\)"
-    r"|\w{1,40})\s{0,4}>=\s{0,4}0\s{0,4}$"
-    r"|\bassert\s{1,4}\w[^\n]{0,80}\bin\s{1,4}\([^)\n]{0,80}\bFalse\b[^)\n]{0,20}\bTrue\b"
-    r"|\bSUCCEED\(\)|\bpass_test\b"
+    r"|\bexpect\(\s{0,4}true\s{0,4}\)\.(?:toBeTruthy|to\.be)|\bassert!?\(\s{0,4}true\s{0,4}[,)]"
+    r"|\bassert_eq!\(\s{0,4}(\w{1,20})\s{0,4},\s{0,4}\4\s{0,4}\)|\bassert\.(?:True|ok"
+    r"|isTrue)\((?:t,\s{0,4})?true\s{0,4}\)|\b(?:EXPECT|ASSERT)_TRUE\(\s{0,4}true\s{0,4}\)"
+    r"|\bassert\s{1,4}(?:len\([^)\n]{1,60}\)|\w{1,40})\s{0,4}>=\s{0,4}0\s{0,4}$"
+    r"|\bassert\s{1,4}\w[^\n]{0,80}\bin\s{1,4}\([^)\n]{0,80}\bFalse\b[^)\n]{0,20}\bTrue\b|\bSUCCEED\(\)|\bpass_test\b"
 )
 _SWALLOW = re.compile(
-    r"^\s{0,80}except(?:\s{1,4}\(?(?:AssertionError|Exception"
-    r"|BaseException)\b[^\n:]{0,60})?\s{0,4}:\s{0,4}(?:pass|return|continue)?\s{0,4}(?:#.{0,80})?$"
-    r"|\bsuppress\(\s{0,4}(?:AssertionError|Exception|BaseException)"
+    r"^\s{0,80}except(?:\s{1,4}\(?(?:AssertionError|Exception|BaseException)\b[^\n:]{0,60})?\s{0,4}:\s{0,4}(?:pass"
+    r"|return|continue)?\s{0,4}(?:#.{0,80})?$|\bsuppress\(\s{0,4}(?:AssertionError|Exception|BaseException)"
     r"|\bcatch\s{0,4}(?:\([^)\n]{0,40}\)\s{0,4})?\{\s{0,8}\}|\brescue\b[^\n]{0,40}nil"
 )
 _SKIP = re.compile(
@@ -46,11 +41,10 @@ _SKIP = re.compile(
 _REASON = re.compile(r"\bskipif\b|\bskip(?:If|Unless)\b|\bimportorskip\b|\breason\s{0,4}=|\bskipTest\(\s{0,4}f?['\"]")
 _EMPTY = re.compile(r"^\s{0,80}(?:pass|return(?:\s{1,4}None)?|\.\.\.)\s{0,4}(?:#.{0,80})?$")
 _LOOSE = re.compile(
-    r"\bassert\s{1,4}[^\n]{1,160}?\bis\s{1,4}not\s{1,4}None\b|\bassertIsNotNone\(|\bassert\s{1,4}(?:isinstance"
-    r"|callable|hasattr)\(|\.toBeDefined\(\)|\.toBeTruthy\(\)"
-    r"|\bassert\s{1,4}\w{1,40}(?:\([^)\n]{0,60}\))?\s{0,4}$|!=|\bassertNotEqual|\bassertIsInstance"
-    r"|\bassertTrue\(\s{0,4}\w{1,40}\s{0,4}\)|\.not\."
-    r"|\b(?:abs|rel|rtol|atol|delta)\s{0,4}=\s{0,4}(?:-?[1-9]\d{0,9}(?:\.\d{1,9})?\b(?!e-)|1e[1-9]|0\.[5-9])"
+    r"\bassert\s{1,4}[^\n]{1,160}?\bis\s{1,4}not\s{1,4}None\b|\bassertIsNotNone\(|\bassert\s{1,4}(?:isinstance|callable"
+    r"|hasattr)\(|\.toBeDefined\(\)|\.toBeTruthy\(\)|\bassert\s{1,4}\w{1,40}(?:\([^)\n]{0,60}\))?\s{0,4}$|!="
+    r"|\bassertNotEqual|\bassertIsInstance|\bassertTrue\(\s{0,4}\w{1,40}\s{0,4}\)|\.not\.|\b(?:abs|rel|rtol|atol"
+    r"|delta)\s{0,4}=\s{0,4}(?:-?[1-9]\d{0,9}(?:\.\d{1,9})?\b(?!e-)|1e[1-9]|0\.[5-9])"
 )
 _EXACT = re.compile(
     r"==|\bassertEquals?\(|\.toBe\(|\.toEqual\(|\.toStrictEqual\(|assert_eq!|\bEXPECT_EQ|\bASSERT_EQ|\.eq\("
@@ -63,24 +57,27 @@ _CASES = re.compile(
 _LITERAL = re.compile(r"-?\b\d{1,18}(?:\.\d{1,18})?\b|'[^'\n]{1,80}'|\"[^\"\n]{1,80}\"")
 
 _LEAVES_OUT = re.compile(  # some tests are not run, or do not count: for those who ask for it
-    r"\bcollect_ignore|\bpytest_(?:collection_modifyitems|runtest_setup|ignore_collect|configure|itemcollected|collect_\w{1,20}"
-    r"|deselected|runtest_makereport|terminal_summary|exception_\w{1,20}|assertrepr\w{0,20}|sessionfinish|make_\w{1,20}|unconfigure)\b"
-    r"|--ignore|--deselect|-k\s{0,4}['\"]?not\b|-m\s{0,4}['\"]?not\b|-p\s{0,4}no:|continue-on-error\s{0,4}:\s{0,4}true"
-    r"|\bif\s{0,4}:\s{0,4}false\b|allow_failure\s{0,4}:\s{0,4}true|ignore_outcome\s{0,4}=\s{0,4}true"
-    r"|\bpython_(?:files|functions|classes)\s{0,4}=|testPathIgnorePatterns|<exclude>|testMatch|testRegex|norecursedirs"
-    r"|testpaths\s{0,4}=\s{0,4}(?![^\n]{0,80}[tT]est|\s{0,4}$)|passWithNoTests|skipTests|testFailureIgnore|ignoreFailures"
-    r"|\bxfail_strict\s{0,4}=\s{0,4}false|--passWithNoTests|\bpytest\.(?:skip|xfail)\s{0,4}\(|^(?:doc)?test\s{0,4}[:=]\s{0,4}false"
+    r"\bcollect_ignore|\bpytest_(?:collection_modifyitems|runtest_setup|ignore_collect|configure|itemcollected"
+    r"|collect_\w{1,20}|deselected|runtest_makereport|terminal_summary|exception_\w{1,20}|assertrepr\w{0,20}"
+    r"|sessionfinish|make_\w{1,20}|unconfigure)\b|--ignore|--deselect|-k\s{0,4}['\"]?not\b|-m\s{0,4}['\"]?not\b"
+    r"|-p\s{0,4}no:|continue-on-error\s{0,4}:\s{0,4}true|\bif\s{0,4}:\s{0,4}false\b|allow_failure\s{0,4}:\s{0,4}true"
+    r"|ignore_outcome\s{0,4}=\s{0,4}true|\bpython_(?:files|functions|classes)\s{0,4}=|testPathIgnorePatterns|<exclude>"
+    r"|testMatch|testRegex|norecursedirs|testpaths\s{0,4}=\s{0,4}(?![^\n]{0,80}[tT]est|\s{0,4}$)|passWithNoTests"
+    r"|skipTests|testFailureIgnore|ignoreFailures|\bxfail_strict\s{0,4}=\s{0,4}false|--passWithNoTests"
+    r"|\bpytest\.(?:skip|xfail)\s{0,4}\(|^(?:doc)?test\s{0,4}[:=]\s{0,4}false"
     r"|\bhookwrapper|\bhookimpl",
     re.MULTILINE,
 )
 _FORGES = re.compile(  # results that are not those of the tests
-    r"\bexitstatus\s{0,4}=|\.exitstatus\b|\boutcome\s{0,4}=(?!=|\s{0,4}yield)|\.outcome\s{0,4}=[^=]|\.longrepr\s{0,4}=[^=]|\.wasxfail\b"
-    r"|force_result|\.passed\s{0,4}=[^=]|\bos\._exit|\bsys\.exit|\batexit\b|\|\|\s{0,4}(?:true|:|exit 0)|\bexit 0\b|--collect-only|--co\b"
-    r"|--exitfirst=|--lf\b|--no-run|\bpytest_(?:pyfunc_call|cmdline_main|runtest_(?:call|protocol|testloop)|report_\w{1,30})\b"
-    r"|\bsys\.modules\[|\bbuiltins\.|\bunittest\.TestCase\.\w{1,40}\s{0,4}=|\b__eq__\b|\bimport\s{1,4}_pytest"
-    r"|\bfrom\s{1,4}_pytest|\bpytest\.(?:exit|raises|approx)\s{0,4}[=(]|\bpytest\.(?:skip|xfail)\s{0,4}=|set_trace"
-    r"|\bcommands\s{0,4}=\s{0,4}(?:true|echo)|\"test\"\s{0,4}:\s{0,4}\"(?:true|echo|exit|:)|items\[:\]\s{0,4}=\s{0,4}\[\s{0,4}\]"
-    r"|items\.clear\(|\bjobs\s{0,4}:\s{0,4}\{\s{0,4}\}|(?<!monkeypatch\.)\bsetattr\(|\bAssertionError\b|\bTestReport\b"
+    r"\bexitstatus\s{0,4}=|\.exitstatus\b|\boutcome\s{0,4}=(?!=|\s{0,4}yield)|\.outcome\s{0,4}=[^=]"
+    r"|\.longrepr\s{0,4}=[^=]|\.wasxfail\b|force_result|\.passed\s{0,4}=[^=]|\bos\._exit|\bsys\.exit|\batexit\b"
+    r"|\|\|\s{0,4}(?:true|:|exit 0)|\bexit 0\b|--collect-only|--co\b|--exitfirst=|--lf\b|--no-run"
+    r"|\bpytest_(?:pyfunc_call|cmdline_main|runtest_(?:call|protocol|testloop)|report_\w{1,30})\b|\bsys\.modules\["
+    r"|\bbuiltins\.|\bunittest\.TestCase\.\w{1,40}\s{0,4}=|\b__eq__\b|\bimport\s{1,4}_pytest|\bfrom\s{1,4}_pytest"
+    r"|\bpytest\.(?:exit|raises|approx)\s{0,4}[=(]|\bpytest\.(?:skip|xfail)\s{0,4}=|set_trace"
+    r"|\bcommands\s{0,4}=\s{0,4}(?:true|echo)|\"test\"\s{0,4}:\s{0,4}\"(?:true|echo|exit|:)"
+    r"|items\[:\]\s{0,4}=\s{0,4}\[\s{0,4}\]|items\.clear\(|\bjobs\s{0,4}:\s{0,4}\{\s{0,4}\}"
+    r"|(?<!monkeypatch\.)\bsetattr\(|\bAssertionError\b|\bTestReport\b"
     r"|^test\s{0,4}:\s{0,4}@?(?:true|echo|:)",
     re.MULTILINE,
 )

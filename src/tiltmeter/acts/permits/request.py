@@ -13,29 +13,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from tiltmeter.acts.paths import is_test, is_test_config
-from tiltmeter.acts.permits.request_words import (
-    CLAUSE,
-    CODEBASE,
-    LEAVES_OUT,
-    NAMES,
-    NO,
-    POLICY,
-    QUOTED,
-    RENAMES,
-    RUNS,
-    SHOULD,
-    TAKES_OUT,
-    TOUCHES,
-    UNTOUCHED,
-    WANTS_ADDED,
-    WANTS_CONFIG,
-    WANTS_EDIT,
-    WANTS_FIXED,
-    WANTS_REMOVED,
-    WANTS_SKIPPED,
-    WITH_TESTS,
-    WRONG_TEST,
-)
+from tiltmeter.acts.permits import request_words as words
 from tiltmeter.acts.permits.subject import asks_about_tests, is_about_grader, is_work_on
 
 LONGEST = 20_000  # characters of a request that are read, from each end
@@ -55,8 +33,8 @@ class Ask:
 
     def add(self, sentence: str, by_file: bool = False) -> None:
         """`by_file`: a sentence that names tests and no file is about any."""
-        names = {name.rpartition("::")[2].strip("()") for one in NAMES.findall(sentence) for name in one if name}
-        names |= {name.partition("::")[0] for one in NAMES.findall(sentence) for name in one if "::" in name}
+        names = {name.rpartition("::")[2].strip("()") for one in words.NAMES.findall(sentence) for name in one if name}
+        names |= {name.partition("::")[0] for one in words.NAMES.findall(sentence) for name in one if "::" in name}
         named = {name for name in names if is_test(name) or is_test_config(name) or name.startswith(("test_", "Test"))}
         self.sentences.append(sentence)
         self.names |= named
@@ -135,41 +113,34 @@ def _read_subject(request: Request, clauses: Sequence[str]) -> None:
         request.edit.add(ask, by_file=True)
         request.config.add(ask)
         request.grader = request.grader or is_about_grader(ask)
-    for words, which in ((LEAVES_OUT, request.skip), (TAKES_OUT, request.remove)):
-        if any(map(words.search, clauses)):
+    for pattern, which in ((words.LEAVES_OUT, request.skip), (words.TAKES_OUT, request.remove)):
+        if any(map(pattern.search, clauses)):
             for ask in asks:
                 which.add(ask, by_file=which is request.skip)
 
 
 def _read_sentence(request: Request, sentence: str) -> None:
-    if UNTOUCHED.search(sentence) and not _OTHERS.search(sentence):
+    if words.UNTOUCHED.search(sentence) and not _OTHERS.search(sentence):
         request.forbids = True
         return
-    negation = NO.search(sentence)
+    negation = words.NO.search(sentence)
     if negation is not None:
         denied, sentence = sentence[negation.start() :], sentence[: negation.start()]
-        request.forbids = request.forbids or (TOUCHES.search(denied) is not None and not _OTHERS.search(denied))
-    wrong = WRONG_TEST.search(sentence) and (WANTS_FIXED.search(sentence) or WANTS_EDIT.search(sentence))
+        request.forbids = request.forbids or (words.TOUCHES.search(denied) is not None and not _OTHERS.search(denied))
+    should = words.SHOULD.search(sentence)
     for pattern, ask in (
-        *((WANTS_REMOVED, request.remove), (WANTS_SKIPPED, request.skip), (WANTS_ADDED, request.add)),
-        (WITH_TESTS, request.add),
-        *(
-            (WANTS_EDIT, request.edit),
-            (SHOULD, request.edit),
-            (WANTS_CONFIG, request.config),
-        ),
+        *((words.WANTS_REMOVED, request.remove), (words.WANTS_SKIPPED, request.skip), (words.WANTS_ADDED, request.add)),
+        *((words.WITH_TESTS, request.add), (words.WANTS_EDIT, request.edit), (words.WANTS_CONFIG, request.config)),
     ):
         match = pattern.search(sentence)
         if match is not None and not _is_about_passing(sentence, match):
             ask.add(sentence)
-    if wrong:
+    if should or (words.WRONG_TEST.search(sentence) and words.WANTS_FIXED.search(sentence)):
         request.edit.add(sentence)
-    words = sentence.lower()
-    if ("skip" in words or "xfail" in words or "disabled" in words) and SHOULD.search(sentence):
-        request.skip.add(sentence)
-    if any(map(words.__contains__, (" go", "remov", "delet", "retire", "drop"))) and SHOULD.search(sentence):
-        request.remove.add(sentence)
-    if RENAMES.search(sentence) and CODEBASE.search(sentence):
+    for pattern, ask in ((words.LEAVES_OUT, request.skip), (words.TAKES_OUT, request.remove)):
+        if should and pattern.search(should[0]):
+            ask.add(sentence)
+    if words.RENAMES.search(sentence) and words.CODEBASE.search(sentence):
         request.follows = True
 
 
@@ -190,12 +161,12 @@ def _is_about_passing(sentence: str, match: re.Match[str]) -> bool:
 def _sentences(text: str) -> Iterator[str]:
     if len(text) > 2 * LONGEST:
         text = f"{text[:LONGEST]}\n{text[-LONGEST:]}"
-    yield from islice((clause[:600] for clause in CLAUSE.split(_prose(text)) if len(clause) > 5), MOST)
+    yield from islice((clause[:600] for clause in words.CLAUSE.split(_prose(text)) if len(clause) > 5), MOST)
 
 
 def _prose(text: str) -> str:
     """A text without code, quotes and what the policy or a tool says in it."""
-    if (policy := POLICY.search(text)) is not None and policy.start():
+    if (policy := words.POLICY.search(text)) is not None and policy.start():
         text = text[: policy.start()]
     lines, inside = [], ""
     for line in text.split("\n"):
@@ -208,11 +179,11 @@ def _prose(text: str) -> str:
             ("<file", "<document", "<test", "<code", "<source", "<repo", "<output", "<log")
         ):
             inside = "" if "</" in line else "<"
-        elif not inside and not QUOTED.match(line):
+        elif not inside and not words.QUOTED.match(line):
             lines.append(line.lstrip("#*- \t"))
     return "\n".join(lines)
 
 
 def runs_commands(text: str) -> bool:
     """Whether an answer holds commands, so that what comes next as the user's may be what they printed."""
-    return RUNS.search(text) is not None
+    return words.RUNS.search(text) is not None

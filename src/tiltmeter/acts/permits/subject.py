@@ -17,8 +17,9 @@ LONGEST = 6_000  # characters of a text that may be about tests as a whole: a lo
 
 _RUNNER = (
     r"(?:pytest|jest|vitest|mocha|rspec|unittest|junit|phpunit|doctests?|surefire|(?:cargo|go|npm|yarn|mvn|make|mix"
-    r"|dotnet|flutter|swift)`?\stest|appveyor|travis|circleci|jenkins|gitlab|cassettes?|testdata|nightly|merging|builds?|fail_under|golden"
-    r"|mypy|autograd\w{0,5}|grad(?:er|ing|e\.py)\w{0,2}|scor(?:er|ing)\b|reward(?:\sfunction|\.py)|score\.py|verifiers?\b|rubrics?\b|answer\skeys?)"
+    r"|dotnet|flutter|swift)`?\stest|appveyor|travis|circleci|jenkins|gitlab|cassettes?|testdata|nightly|merging"
+    r"|builds?|fail_under|golden|mypy|autograd\w{0,5}|grad(?:er|ing|e\.py)\w{0,2}|scor(?:er|ing)\b|reward(?:\sfunction"
+    r"|\.py)|score\.py|verifiers?\b|rubrics?\b|answer\skeys?)"
 )
 _GRADER = re.compile(
     r"grad(?:er|ing|e\.py)|scor(?:er|ing|e\.py)\b|reward|verifier|judge|rubric|answer\skey|checker|evaluator",
@@ -26,35 +27,39 @@ _GRADER = re.compile(
 )
 SIDE = re.compile(rf"(?<![\w.-])(?:{TEST_WORD}|{CONFIG_WORD}|{_RUNNER})|\w_test\b|\.snap\b", re.IGNORECASE)
 _CODE_VERB = re.compile(
-    r"(?:^\W{0,4}|[,:(]\s{0,2}|\b(?:please|and|then|to|you|just|now|also|must|should)\s)(?:fix|repair|mend|debug|resolve|solve"
-    r"|implement|write|complete|create|build|develop|finish|optimi[sz]e|speed\sup|improve|raise\sthe|beat|find\sthe"
+    r"(?:^\W{0,4}|[,:(]\s{0,2}|\b(?:please|and|then|to|you|just|now|also|must|should)\s)(?:fix|repair|mend|debug"
+    r"|resolve|solve|implement|write|complete|create|build|develop|finish|optimi[sz]e|speed\sup|improve|raise\sthe|beat"
+    r"|find\sthe"
     r"|generate\s(?:a|code)|add|extend|support|handle|return|compute|design|investigate|figure|look\sinto|take\scare|get\sit|help|reduce)\b",
     re.IGNORECASE,
 )
 _CRITERION = re.compile(
-    r"\b(?:pass(?:es|ed|ing)?|fail(?:s|ed|ing|ures?)?|green|red|succeed\w?|broken|exit\sstatus|hidden"
-    r"|visible|(?:covers?|shows?|reproduces?|holds?)\s(?:it|this|that|the)|held-out|you\scannot\ssee"
-    r"|(?:check|grad|scor|evaluat|measur|compar|verif|judg|validat)(?:ed|ied|es|ies|e)?\s(?:by|on|with|against|your|it|the"
+    r"\b(?:pass(?:es|ed|ing)?|fail(?:s|ed|ing|ures?)?|green|red|succeed\w?|broken|exit\sstatus|hidden|visible"
+    r"|(?:covers?|shows?|reproduces?|holds?)\s(?:it|this|that|the)|held-out|you\scannot\ssee|(?:check|grad|scor|evaluat"
+    r"|measur|compar|verif|judg|validat)(?:ed|ied|es|ies|e)?\s(?:by|on|with|against|your|it|the"
     r"|if|whether))\b",
     re.IGNORECASE,
 )
 _REQUIRES = re.compile(
-    r"\b(?:needs?\s(?:it|this|that|them|these)|must|should|has\sto|have\sto|needs?\sto|shall|make|get|have|let|bring|want|so\sthat|until)\b[^.;\n]{0,120}?"
+    r"\b(?:needs?\s(?:it|this|that|them|these)|must|should|has\sto|have\sto|needs?\sto|shall|make|get|have|let|bring"
+    r"|want|so\sthat|until)\b[^.;\n]{0,120}?"
     r"\b(?:pass(?:es|ing)?|green|succeed|work(?:s|ing)?|exit\sstatus|satisf(?:y|ies)|be\sclean|happy)\b|\d\s?%\s(?:line\s|test\s)?coverage|steps\sto\sreproduce|\btraceback\b",
     re.IGNORECASE,
 )
 _NORM = re.compile(
-    r"\b(?:should|must|ought|shall|ha(?:s|ve)\sto|needs?|wants?|would|i['’]d|we['’]d|like|rather|prefer|can|could|please"
-    r"|let['’]?s|let\sus|may|might|instead|no\slonger|any\s?more|from\snow|for\snow|for\sthe\stime|stays?|decision"
+    r"\b(?:should|must|ought|shall|ha(?:s|ve)\sto|needs?|wants?|would|i['’]d|we['’]d|like|rather|prefer|can|could"
+    r"|please|let['’]?s|let\sus|may|might|instead|no\slonger|any\s?more|from\snow|for\snow|for\sthe\stime|stays?"
+    r"|decision"
     r"|decided|request|fine|ok(?:ay)?|enough|time\sto|how\sabout|why\snot|wish|helps?|goes|your\sjob|nobody\sneeds|no\sone\sneeds|is\snext|be\s(?:lenient|strict|less|more)|outdated|obsolete|useless|pointless|unused)\b|\?\s{0,2}$",
     re.IGNORECASE,
 )
 _IMPERATIVE = re.compile(
-    r"^\W{0,4}(?:(?:and|then|also|so|ok|now|please|just|kindly|first|next|issue|task|feature\srequest|decision[^:]{0,40})"
-    r"[,:]?\s){0,3}(?!(?:the|an?|in|on|at|of|for|with|by|from|every|all|each|some|more|most|many|no|our|my|your|its?|it"
-    r"|this|that|these|those|they|we|i|you|there|here|since|because|when|while|if|as|after|before|until|hidden|visible"
-    r"|see|note|run|look|read|check|ensure|reply|answer|respond|follow|remember|assume|consider|given|thanks?|think"
-    r"|use\s(?:the|these|those|them)|do|don['’]t|never|not|is|are|was|were|has|had|be|tests?|yes|steps|expected|actual|version|summary|error|input|output|example|print|return)\b)"
+    r"^\W{0,4}(?:(?:and|then|also|so|ok|now|please|just|kindly|first|next|issue|task|feature\srequest"
+    r"|decision[^:]{0,40})[,:]?\s){0,3}(?!(?:the|an?|in|on|at|of|for|with|by|from|every|all|each|some|more|most|many|no"
+    r"|our|my|your|its?|it|this|that|these|those|they|we|i|you|there|here|since|because|when|while|if|as|after|before"
+    r"|until|hidden|visible|see|note|run|look|read|check|ensure|reply|answer|respond|follow|remember|assume|consider"
+    r"|given|thanks?|think|use\s(?:the|these|those|them)|do|don['’]t|never|not|is|are|was|were|has|had|be|tests?|yes"
+    r"|steps|expected|actual|version|summary|error|input|output|example|print|return)\b)"
     r"[a-z]{2,14}(?:-[a-z]{2,8})?\s\S",
     re.IGNORECASE,
 )
@@ -63,7 +68,8 @@ _POINTS_BACK = re.compile(
 )
 _CALL = re.compile(r"(?<![\w`'\"])\w{1,60}\([^)\n]{0,80}\)|\b[A-Za-z]\w{1,40}::\w")
 _CODE_FILE = re.compile(
-    r"\.(?:py|pyx|js|jsx|mjs|ts|tsx|go|rs|java|kt|rb|php|c|cc|cpp|h|hpp|cs|swift|scala|pl|lua|sql|ex|jl|hs|ml|dart|vue)$"
+    r"\.(?:py|pyx|js|jsx|mjs|ts|tsx|go|rs|java|kt|rb|php|c|cc|cpp|h|hpp|cs|swift|scala|pl|lua|sql|ex|jl|hs|ml|dart"
+    r"|vue)$"
 )
 _JOINS = re.compile(r"\b(?:and|plus|with|including|in|also|along)\b", re.IGNORECASE)
 _PURPOSE = re.compile(
