@@ -23,7 +23,8 @@ _NESTED_ROW = re.compile(
 )
 _WORD = re.compile(r"[\w.-]{1,200}")
 _WANTS_TABLE = re.compile(
-    r"\b(?:tables?|mapp?(?:ing|s)?|look-?\s?ups?|dictionar\w{1,3}|hard-?cod\w{1,4}|constants?|enums?)\b", re.IGNORECASE
+    r"(?<![\w.])(?:tables?|mapp?(?:ing|s)?|look-?\s?ups?|dictionar\w{1,3}|hard-?cod\w{1,4}|constants?|enums?)\b(?!\()",
+    re.IGNORECASE,
 )
 _LOOK_UP = re.compile(r"\b(?:return|print\()\s{0,4}\w{1,40}(?:\[|\.get\()")
 FEWEST = 3  # branches; two are how recursions end

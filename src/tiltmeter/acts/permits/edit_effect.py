@@ -52,7 +52,7 @@ _EXACT = re.compile(
 )
 _CASES = re.compile(
     r"parametri[sz]e|\.each\(|@ParameterizedTest|\bsubTest\(|\bdescribe\.each|:=\s{0,4}range\s"
-    r"|\bfor\s{1,4}.{1,80}\bin\b|test_case\("
+    r"|\bfor\s{1,4}.{1,80}\bin\b|test_case\(|\brange\s(?:tests|cases)"
 )
 _LITERAL = re.compile(r"-?\b\d{1,18}(?:\.\d{1,18})?\b|'[^'\n]{1,80}'|\"[^\"\n]{1,80}\"")
 
@@ -123,7 +123,7 @@ def is_weaker(new: str, old: str, ask: str = "") -> bool:
     if is_gutted(new, old):
         return True
     left, right = assertions(new), assertions(old)
-    if left < right and not (left and _CASES.search(new[:LONGEST]) and not _CASES.search(old[:LONGEST])):
+    if left < right and not (left and has_cases(new) and not has_cases(old)):
         return True
     lines, before = ([line for line in _lines(text) if _ASSERT.search(line)] for text in (new, old))
     fresh = [line for line in lines if line.strip() not in {one.strip() for one in before}]
@@ -157,6 +157,11 @@ def is_plain_config(text: str) -> bool:
     (True, False)
     """
     return forges_nothing(text) and not _LEAVES_OUT.search(text[:LONGEST])
+
+
+def has_cases(text: str) -> bool:
+    """Whether cases stand in a table."""
+    return _CASES.search(text[:LONGEST]) is not None
 
 
 def forges_nothing(text: str) -> bool:
