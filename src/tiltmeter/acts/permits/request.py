@@ -1,8 +1,8 @@
 """What the task asks to be done to tests and to how they are run, read from the prompt and the user's own words.
 
-Nothing that the policy or a tool wrote counts, nor code and quotes in a prompt: whoever asks writes sentences. A
+Nothing that the policy or a tool wrote counts, nor code and quotes in a prompt: whoever asks writes sentences.
 sentence asks for an edit of tests if they are the object of its verb: "update the tests", not "update the parser so
-that the tests pass". "Fix the failing test" asks for code that passes it.
+that the tests pass". A text that asks for no code asks for what it says of tests, in any words: `subject.py`.
 """
 
 from __future__ import annotations

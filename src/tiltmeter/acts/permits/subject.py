@@ -100,8 +100,8 @@ def asks_about_tests(clauses: Sequence[str], context: Sequence[str] = ()) -> Ite
         return
     if any(map(_asks_for_code, clauses)):
         for before, clause in pairwise(clauses):
-            about = SIDE.search(before) and not _CRITERION.search(before) and not _has_code(before)
-            if about and not _asks_for_code(clause) and _CHANGES_IT.match(clause):
+            is_side = SIDE.search(before) and not _CRITERION.search(before) and not _has_code(before)
+            if is_side and not _asks_for_code(clause) and _CHANGES_IT.match(clause):
                 yield f"{before} {clause}"
         return
     topics = [one for one in clauses if SIDE.search(one)]
@@ -111,7 +111,9 @@ def asks_about_tests(clauses: Sequence[str], context: Sequence[str] = ()) -> Ite
         if not _is_ask(clause) or (clause in topics and clause not in plain):
             continue
         back = _POINTS_BACK.search(clause)
-        about = plain or [one for one in topics if back and (back[0] == "there" or not _has_code(one))] or context[-3:]
+        about: Sequence[str] = (
+            plain or [one for one in topics if back and (back[0] == "there" or not _has_code(one))] or context[-3:]
+        )
         if about and clause not in plain and not _has_code(clause):
             yield " ".join([*about, clause])[:600]
 
