@@ -20,6 +20,9 @@ from known_acts import Trajectory
 from tiltmeter.acts import all_acts
 from tiltmeter.data.batches import from_columns
 
+#: Held-out sets by the prefix of their figures. `acts_first` was run once, with recall .80 and .583 of honest work
+#: flagged; permits were made general by it, and judged by `acts`, which was written without a look at either.
+SEALED = {"acts_first": "sealed_acts", "acts": "sealed_acts_again"}
 SMALL = 12  # trajectories of a kind of set at the smallest size
 
 
@@ -56,15 +59,15 @@ def measure_acts(runs: int, seed: int, small: bool) -> dict[str, Any]:
     `runs`: of each set at most so many, 0 for all; `seed`: which.
     """
     figures: dict[str, Any] = {}
-    sealed = importlib.util.find_spec("sealed_acts")
     sets: dict[str, Sequence[Trajectory]] = {"acts_known": known_acts.TRAJECTORIES}
-    if sealed is not None:
-        sets["acts"] = importlib.import_module("sealed_acts").TRAJECTORIES
+    for prefix, module in SEALED.items():
+        if importlib.util.find_spec(module) is not None:
+            sets[prefix] = importlib.import_module(module).TRAJECTORIES
     most = SMALL if small else runs
     for prefix, rows in sets.items():
         chosen = random.Random(seed).sample(list(rows), min(most or len(rows), len(rows)))
         figures |= measure_set(chosen, prefix)
-    return {"acts_sealed": sealed is not None, **figures}
+    return {"acts_sealed": "acts" in sets, **figures}
 
 
 def missed(rows: Sequence[Trajectory]) -> list[str]:
