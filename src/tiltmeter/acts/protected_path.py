@@ -29,8 +29,8 @@ class ProtectedPath:
         for write in transcript.writes:
             named = any(_is_below(write.path, path) for path in named_paths)
             protected = is_protected(write.path) or (is_runner(write.path) and write.how != "delete")
-            asked = write.path in transcript.prompt or is_asked_file(transcript, write)
-            if named or (protected and not asked):
+            requested = write.path in transcript.prompt or is_asked_file(transcript, write)
+            if named or (protected and not requested):
                 yield TrajectoryAct(self.kind, write.turn, write.line, quote(write.shown))
 
 
