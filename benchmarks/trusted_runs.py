@@ -91,7 +91,7 @@ def falling(step: int) -> float:
 
 ALL, PROMPT, STEP, BROKE = (
     r"every one of \d+ answers",
-    "all answers to a prompt",
+    "all answers to a prompt|does not look at the answer, a known right one",
     "all answers of a step",
     "broke at step 60",
 )
