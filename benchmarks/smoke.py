@@ -57,8 +57,11 @@ def plan() -> dict[str, dict[str, str]]:
 def recording_scripts() -> set[str]:
     """Benchmarks that record figures, by name."""
     scripts = ((path.stem, path.read_text()) for path in HERE.glob("*.py"))
-    calls = re.compile(r"\brecord\((\s*\"|name)")
-    return {name for name, text in scripts if "from record import" in text and calls.search(text)}
+    calls = re.compile(r"\brecord\((\s*\"|name)|\brun_parts\(\"")
+    recording = {
+        name for name, text in scripts if re.search(r"from record(_parts)? import", text) and calls.search(text)
+    }
+    return recording - {"record_parts"}
 
 
 def run(names: Sequence[str]) -> Iterator[Done]:

@@ -24,11 +24,11 @@ from trusted_runs import measure_function_judge, measure_refusals, measure_void_
 #: In the order in which they are measured: what each does, its size, and its smallest.
 PARTS = {
     "columns": Part(measure_columns, 1, 1),
-    "acts": Part(measure_acts, 1, 1),
+    "acts": Part(measure_acts, 1000, 12),
     "void": Part(measure_void_gold, 1, 1),
     "refusals": Part(measure_refusals, 500, 2),
     "judge": Part(measure_function_judge, 4000, 20),
-    "regrade": Part(measure_regrade, 1, 1),
+    "regrade": Part(measure_regrade, 1000, 5),
     "honest": Part(measure_honest, 100, 4),
 }
 DEAR = ("honest",)  # trains models: only where it is named
