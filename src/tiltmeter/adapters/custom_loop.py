@@ -137,7 +137,8 @@ def open_run(
     gold_name = passed if isinstance(passed, str) else None
     with TemporaryDirectory(prefix="tiltmeter-") if isinstance(passed, FunctionFile) else nullcontext("") as folder:
         # Nothing is written into the run directory before everything that was asked for is known to work.
-        checked = write_gold(trusted_path(folder), passed) if isinstance(passed, FunctionFile) else gold_name
+        checked = write_gold(trusted_path(folder), passed) if isinstance(passed, FunctionFile) else passed
+        checked = None if isinstance(checked, Regrade) else checked
         source = _check_parts(more.plugins, checked, labels, rewards)
         if regrade is not None and rank == 0:
             RegradeSource(regrade).start()

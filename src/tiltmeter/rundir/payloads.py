@@ -75,7 +75,7 @@ class StepReadings(Struct, frozen=True, kw_only=True):
     derived: dict[str, PackedReading] = {}
 
 
-class LabelCounts(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class LabelCounts(Struct, frozen=True, kw_only=True):
     """What the labels of a step say of their source (`stats.gold_counts`). A group is one prompt with two labels."""
 
     labels: Annotated[int, Meta(ge=0, le=MOST_LABELS)] = 0

@@ -59,7 +59,7 @@ def awaited_text(run_facts: RunFacts) -> str:
 
 def gold_reason(run_facts: RunFacts, least: int, lacking: bool, evaluated: bool) -> str:
     enough, trial = run_facts.bets >= least, run_facts.open_trial
-    if trial is not None and not evaluated and (why := trial.why or trial_text(trial)):
+    if trial is not None and not evaluated and (why := trial.why or ("" if run_facts.traps else trial_text(trial))):
         return why
     if lacking:
         missing, requested, where = run_facts.missing_labels

@@ -18,6 +18,7 @@ def detect_reward_hacking(
     averaged length, a trend is (last - first) / (abs(first) + 1e-8), first and last of the `recent` newest averages.
     The divergence is the proxy's trend minus the true one, at least 0; the score is divergence / threshold, at most 1.
 
+    >>> import numpy as np
     >>> t = np.arange(300)
     >>> found = detect_reward_hacking(0.1 + 0.002 * t, 0.5 + 0.001 * t)
     >>> round(found["divergence"], 3), found["hacking_score"], found["alert"]
